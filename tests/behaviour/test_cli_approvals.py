@@ -121,7 +121,7 @@ def test_what_was_masked_is_approved_and_run_by_who_knows_it(terminal: Terminal)
     id = pending(terminal("call", "send", *given, *who, "--json"))
     done = terminal("approvals", "approve", id, "--tenant", "acme", "--run")
     assert (done.code, done.out, ran(terminal)) == (1, "", [])
-    assert "send is approved now, but can't be run from here" in done.err
+    assert "send is approved now, but cannot be run from here" in done.err
     options = f"--approval {id} --tenant acme --user ada --persona 'p q'"
     assert f"toolgate call send KEY=VALUE … {options}`" in done.err
     assert terminal("approvals", "show", id, "--tenant", "acme", "--json").json["state"] == "approved"
@@ -137,7 +137,7 @@ def test_an_edit_without_what_was_masked_can_be_run_from_here(terminal: Terminal
 
 def test_what_is_suggested_is_about_the_same_tenant(terminal: Terminal) -> None:
     assert "see toolgate approvals list --tenant acme." in terminal("approvals", "show", "x", "--tenant", "acme").err
-    assert "`toolgate grants list` shows" in terminal("grants", "revoke", "x").err
+    assert "see toolgate grants list." in terminal("grants", "revoke", "x").err
 
 
 def test_people_are_told_local_time_and_programs_utc(terminal: Terminal) -> None:
@@ -175,7 +175,7 @@ def test_the_beginning_of_an_id_must_be_of_one(terminal: Terminal) -> None:
     for to in ("a", "b"):
         terminal("call", "send", f"to={to}")
     done = terminal("approvals", "approve", "ap_")
-    assert (done.code, "More than one approval" in done.err) == (1, True)
+    assert (done.code, "More than one id of approvals" in done.err) == (1, True)
     assert len(terminal("approvals", "list", "--json").json["approvals"]) == 2
 
 

@@ -110,7 +110,7 @@ def test_an_approval_is_edited_in_the_editor(terminal: Terminal) -> None:
     assert terminal(*words).code == 2, "nobody is there to edit"
     shown = Teletype(terminal, *words, EDITOR="/no/such/editor")
     assert shown.end() == 1
-    assert "can't be started" in shown.shown
+    assert "cannot be started" in shown.shown
     shown = Teletype(terminal, *words, EDITOR=program)
     shown.type(after="Approve these arguments?", keys="n\n")
     assert shown.end() == 1

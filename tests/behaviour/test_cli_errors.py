@@ -152,7 +152,7 @@ def _a_folder_for_a_file(folder: Path) -> None:
         (_newer_schema, "has schema 9999"),
         (_damaged, "is damaged"),
         (_a_file, "can't be made"),
-        (_a_folder_for_a_file, "can't be written"),
+        (_a_folder_for_a_file, "cannot be written"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_one_line_with_advice(terminal: Terminal, spoil: Any, words: str) -> None:
@@ -303,7 +303,7 @@ def test_a_full_disk_is_told(terminal: Terminal, words: str) -> None:
         timeout=SECONDS,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (1, "Error: The output can't be written: No space left on device.\n")
+    assert (done.returncode, done.stderr) == (1, "Error: The output cannot be written: No space left on device.\n")
 
 
 @pytest.mark.requirement("DOOR-1")

@@ -3,11 +3,11 @@
 import asyncio
 import json
 import os
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from tests.teletype import Teletype
 from tests.terminal import Terminal
 from toolgate import App
 from toolgate.cli.main import main
@@ -124,12 +124,13 @@ def test_the_question_has_nothing_that_a_terminal_obeys(
     (one,) = listed(tmp_path, capsys)
     file = tmp_path / "home" / "set-aside" / str(one["id"]) / "list.json"
     file.write_text(file.read_text().replace(str(work), f"{work}\\u001b[2J"))
-    monkeypatch.setattr("toolgate.cli.workspace.at_a_terminal", lambda: True)
-    monkeypatch.setattr("sys.stdin", StringIO("n\n"))
-    assert run(tmp_path, "take", str(one["id"])) == 1
-    asked = capsys.readouterr().err
-    assert "[2J" in asked
-    assert "\x1b" not in asked
+    terminal = Terminal(tmp_path, monkeypatch, capsys)
+    options = ("--settings", os.devnull, "--home", str(tmp_path / "home"))
+    asked = Teletype(terminal, *options, "workspace", "take", str(one["id"]))
+    asked.type(after="[n] no > ", keys="n\n")
+    assert asked.end() == 1
+    assert "[2J" in asked.shown
+    assert "\x1b" not in asked.shown
 
 
 @pytest.mark.requirement("DOOR-6")

@@ -121,7 +121,7 @@ def test_a_server_that_does_not_start_is_kept_only_if_somebody_says_so(terminal:
     kept = terminal("servers", "add", "dead", "--keep", *dead)
     assert kept.code == 1
     assert "✓ Added dead" in kept.out
-    assert "It can't be used yet" in kept.err
+    assert "It cannot be used yet" in kept.err
     refreshed = terminal("servers", "refresh", "dead")
     assert refreshed.code == 1
     assert "restarted" not in refreshed.err
@@ -175,7 +175,7 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
         (("tools", "accept", "x", "--yes"), "neither a server nor a tool that waits"),
         (("tools", "accept"), "Name a tool or a server"),
         (("tools", "accept", "--all"), "no terminal to ask at"),
-        (("servers", "import", "none.json"), "can't be read"),
+        (("servers", "import", "none.json"), "cannot be read"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(terminal: Terminal, words: tuple[str, ...], message: str) -> None:

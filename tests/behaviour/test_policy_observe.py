@@ -140,6 +140,6 @@ def test_the_command_shows_what_would_change(
     done = terminal("policy", "observed")
     assert done.lines[:2] == [
         "candidate.rego",
-        "2 calls on record: 1 would end the same, 1 would be denied, 0 would be allowed, 0 can't be told",
+        "2 calls on record: 1 would end the same, 1 would be denied, 0 would be allowed, 0 cannot be told",
     ]
     assert terminal("policy", "observed", "--json").json["candidate.rego"]["newly_denied"] == 1

@@ -30,7 +30,7 @@ class AddedTool(NamedTuple):
     file: Path
     replaced: bool
     unchecked: str | None
-    """Why its code could not be compiled beforehand."""
+    """The reason why its code could not be compiled beforehand; None if it could."""
 
 
 class ToolsFacet(CallableFacet):

@@ -116,7 +116,7 @@ def _none(state: str, whose: str | None) -> str:
 
 
 def _note_others(waiting: dict[str, int]) -> None:
-    """What waits of tenants that were not listed."""
+    """Notes how many calls wait of tenants that were not listed."""
     others = {name: count for name, count in waiting.items() if name != LOCAL.tenant}
     if others:
         named = ", ".join(f"{count} of {clean(name)}" for name, count in list(others.items())[:5])
@@ -262,7 +262,7 @@ def _owner(tenant: str | None) -> str | None:
 
 
 def _next_step(request: ApprovalRequest) -> str:
-    """What has to happen for an approved call to run."""
+    """The step by which an approved call runs."""
     if request.outer_call is None:
         return f"The caller repeats the call with approval={request.id}; `--run` does that here."
     outer = clean(request.outer_tool or "")
@@ -282,7 +282,7 @@ def _must_hold_arguments(approval: Approval) -> None:
     scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in actor.scopes)
     options = f"--approval {request.id}{naming(actor, user=True)}{persona}{scopes}"
     raise ApprovalError(
-        f"{request.tool} is approved now, but can't be run from here: secrets in its arguments were masked.",
+        f"{request.tool} is approved now, but cannot be run from here: secrets in its arguments were masked.",
         suggestion=f"Call it again with the same arguments: `toolgate call {request.tool} KEY=VALUE … {options}`.",
     )
 

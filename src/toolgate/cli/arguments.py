@@ -1,7 +1,7 @@
 """Arguments of a call as a person writes them: `key=value`, `key:=JSON`, `key=@FILE`, and `--args` with a whole object.
 
 `key=value` means what the tool's schema says of `key`: text is taken as it stands, anything else is read as JSON. What
-can't be read so is passed on as text, and the schema says what is wrong with it, as it does at every door. `key=@FILE` is
+cannot be read so is passed on as text, and the schema says what is wrong with it, as it does at every door. `key=@FILE` is
 the text of a file, `key=@-` of stdin; `@@` begins a text with an at sign. A key may be a path:
 `a.b=x` is a member of an object, `a[]=x` one more item of a list, `a[0]=x` or `a.0=x` the first.
 
@@ -96,7 +96,7 @@ def read_object(source: str, option: str = "--args") -> dict[str, Any]:
 
 
 def schema_of(app: App, tool: str, actor: Actor) -> Mapping[str, Any]:
-    """What a tool says of its arguments; nothing if there is no such tool, which the pipeline will say."""
+    """The schema of a tool's arguments; empty if there is no such tool, which the pipeline will say."""
     entry = entry_named(app, tool, actor)
     return {} if entry is None else entry.tool.input_schema
 
@@ -147,7 +147,7 @@ _ESCAPED = re.compile(r"\\([.\[\\])")
 
 
 def steps_of(key: str, schema: Mapping[str, Any]) -> list[Step]:
-    """Where a key leads: names of members and numbers of items, the first of which is a name."""
+    """The steps to which a key leads: names of members and numbers of items, the first of which is a name."""
     rule: Any = schema
     steps: list[Step] = []
     rest = key
@@ -161,7 +161,7 @@ def steps_of(key: str, schema: Mapping[str, Any]) -> list[Step]:
 
 
 def rule_at(steps: Sequence[Step], schema: Mapping[str, Any]) -> Any:
-    """What the schema says of the value that steps lead to."""
+    """The rule of the schema for the value that steps lead to."""
     rule: Any = schema
     for step in steps:
         rule = _below(rule, step, schema)
@@ -218,7 +218,7 @@ def _longest(rest: str, names: set[str]) -> str | None:
 
 
 def _after(rest: str, key: str) -> str:
-    """What follows a step, without the dot between them."""
+    """The text after a step, without the dot between them."""
     if rest.startswith("[") or not rest:
         return rest
     if len(rest) == 1 or rest[0] != "." or rest[1] in ".[":
@@ -259,7 +259,7 @@ def _names(rule: Any, schema: Mapping[str, Any]) -> set[str]:
 
 
 def _below(rule: Any, step: Step, schema: Mapping[str, Any]) -> Any:
-    """What a rule says of a member or an item."""
+    """The part of a rule that is about a member or an item."""
     if isinstance(step, str):
         named = properties_of(rule, schema)
         if step in named:

@@ -38,13 +38,13 @@ FOLLOW_SECONDS = 0.3
 HANG = len("12:34:56 ")
 """The indent of a folded record's lines: below its id, so that times stand alone at the left."""
 Status = Literal["started", "success", "failure", "timeout", "denied", "pending", "done"]
-"""What a record can say: `started` and `done` (of what is no call), and how a call can end."""
+"""The statuses of records: `started` and `done` (of what is no call), and how a call can end."""
 
 CSV_FIELDS = ("persona", "user", "session", "door", "duration_ms", "attempts", "cached", "cost_usd", "code", "message")
-"""What a table shows of the body in columns of their own."""
+"""The fields of the body that a table shows in columns of their own."""
 CSV_HEADER = ("seq", "time", "kind", "call_id", "tenant", "tool", "status", *CSV_FIELDS, "body", "hash")
 SHORT_ID = 18
-"""How much of an id a line shows: enough to find the call again."""
+"""Characters of an id that a line shows: enough to find the call again."""
 
 group = CommandGroup(help="The log of everything that was called.", no_args_is_help=True)
 
@@ -243,7 +243,7 @@ def _no_call(name: str) -> NotFound:
 
 
 def _show_body(content: Any, verbose: bool) -> None:
-    """What a record holds; a traceback after it, as the text that it is."""
+    """Prints what a record holds; a traceback after it, as the text that it is."""
     trace = content.pop("traceback", None) if isinstance(content, dict) else None
     show(content)
     if trace is not None and verbose:

@@ -74,7 +74,7 @@ def _style(one: BudgetStatus) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BudgetOptions:
-    """Which budget is meant, and what is said of it besides its limit."""
+    """The scope of a budget, and what is said of it besides its limit."""
 
     tenant: Annotated[str | None, option("--tenant T", "Of this tenant; * is each tenant on its own.")] = None
     persona: Annotated[str | None, option("--persona P", "Of this persona; * is each.")] = None

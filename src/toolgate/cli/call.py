@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """What is said of a call besides its caller and its arguments."""
+    """The options of a call besides its caller and its arguments."""
 
     session: Annotated[str | None, option("--session S", "The session that the call belongs to.")] = None
     key: Annotated[str | None, option("--idempotency-key KEY", "Run once for this key; again, give what came of it.")] = None

@@ -73,7 +73,7 @@ async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> lis
 
 
 def total(tools: list[ListedTool]) -> int:
-    """What the enabled ones cost together."""
+    """The tokens of the enabled ones together."""
     return sum(tool.tokens for tool in tools if tool.on)
 
 
@@ -84,7 +84,7 @@ def bar(part: int, whole: int) -> str:
 
 
 def declared(tool: ListedTool) -> str:
-    """What the definition says of its tokens, where that is not what was counted."""
+    """The tokens that a definition declares, where that is not what was counted."""
     said = tool.entry.tool.declared_tokens
     return "" if said is None or said == tool.tokens else f" (declared {said})"
 
@@ -120,7 +120,7 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
         return f"{clean(name)} is a tool of tenant {clean(', '.join(owners))}: add --tenant {shlex.quote(owners[0])}."
     server = next((one for one in app.settings.servers if name.startswith(f"mcp_{one}_")), None)
     if server is not None and (why := app.servers.why_unusable(server)) is not None:
-        return f"Server {server} can't be used: {clean(why).rstrip('.')}. Correct its settings (servers.{server})."
+        return f"Server {server} cannot be used: {clean(why).rstrip('.')}. Correct its settings (servers.{server})."
     problem = next((one for one in app.tools.problems if _may_hold(one, name)), None)
     if problem is not None:
         return f"{problem.where} could not be loaded: {problem.why}. Correct it and call again."
@@ -137,7 +137,7 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
 
 
 async def _hidden(app: App, entry: Entry, actor: Actor) -> str:
-    """What keeps a tool that is there from an actor."""
+    """The rule or flag that keeps a tool from an actor."""
     reason = await app.tools.why_off(entry, actor, door="cli")
     if reason is None:  # it was not for whoever called, and is for this actor: it has changed since
         return LIST
@@ -151,7 +151,7 @@ async def _hidden(app: App, entry: Entry, actor: Actor) -> str:
 
 
 def _may_hold(problem: ToolProblem, name: str) -> bool:
-    """Whether a tool of a name could be in what did not load: its file is called so, or names it."""
+    """True if a tool of a name could be in what did not load: its file is called so, or names it."""
     word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
     if word.search(f"{problem.where} {problem.why}"):
         return True

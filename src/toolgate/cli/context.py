@@ -1,4 +1,4 @@
-"""How a command gets its App, and the options that many commands share."""
+"""The App of a command, and the options that many commands share."""
 
 import asyncio
 import inspect
@@ -52,12 +52,12 @@ class Usage(ToolgateError):
 
 
 class NotFound(ToolgateError):
-    """What was named is not there."""
+    """The thing that was named is not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalOptions:
-    """Where a command works: what the global options said."""
+    """The global options: where a command works."""
 
     settings: Path | None = None
     home: Path | None = None
@@ -114,8 +114,8 @@ def problems_logged(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def diverted() -> Iterator[None]:
-    """What tools print, and the programs that they start, goes to stderr meanwhile: stdout is for the answer alone."""
-    with suppress(OSError):  # whoever wrote what is left has told, or will, that it can't be written
+    """Sends what tools and the programs that they start print to stderr: stdout is for the answer alone."""
+    with suppress(OSError):  # whoever wrote what is left has told, or will, that it cannot be written
         sys.stdout.flush()
     with redirect_stdout(sys.stderr):
         try:
@@ -208,7 +208,7 @@ class CallerOptions(ActorOptions):
 
 
 def actor_of(tenant: str | None, persona: str | None, user: str | None, scopes: Iterable[str] = ()) -> Actor:
-    """Who the options name."""
+    """The actor that the options name."""
     scopes = tuple(scopes)
     for scope in scopes:
         readable("--scope", scope)

@@ -84,7 +84,7 @@ async def _edit(arguments: dict[str, Any]) -> dict[str, Any] | None:
         try:
             process = await asyncio.create_subprocess_exec(*program, str(file))
         except OSError as error:
-            raise Usage(f"The editor {program[0]} can't be started: {error.strerror or error}.") from None
+            raise Usage(f"The editor {program[0]} cannot be started: {error.strerror or error}.") from None
         code = await _ended(process)
         if code:
             raise Usage(f"The editor ended with exit code {code}.")

@@ -104,7 +104,7 @@ async def revoke(
 
 
 def _is_exhausted(app: App, grant: Grant) -> bool:
-    """Whether the cap has no room for another call at the tool's price, or at any if the tool is gone or names none."""
+    """True if the cap has no room for another call at the tool's price, or at any if the tool is gone or names none."""
     entry = entry_named(app, grant.tool, Actor(grant.tenant))
     price = 0 if entry is None else max(entry.fixed_nano, entry.capability_nano)
     used_up = grant.cap_usd is not None and grant.spent_usd > 0 and not grant.has_room(1)
@@ -119,7 +119,7 @@ def _row(grant: Grant, *, exhausted: bool) -> list[Part]:
 
 
 def _money(grant: Grant) -> str:
-    """What was spent under it, and of how much."""
+    """The dollars that were spent under a grant, and its cap."""
     if not grant.spent_usd and grant.cap_usd is None:
         return ""
     cap = "" if grant.cap_usd is None else f" of {dollars(round(grant.cap_usd * NANO))}"

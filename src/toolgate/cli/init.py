@@ -24,14 +24,14 @@ NEXT = (
 
 
 class CreatedProject(NamedTuple):
-    """What was done, and what stands in the way."""
+    """The project that was made, and what stands in its way."""
 
     folder: Path
     data: Path | None
     """The data folder, if it is ready."""
     trusted: bool
     untrusted: list[str]
-    """What was there already and nobody has trusted."""
+    """The files that were there already and nobody has trusted."""
     before: Path | None
     """The project that commands here used until now."""
 

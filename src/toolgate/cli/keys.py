@@ -39,7 +39,7 @@ async def create(
 ) -> int:
     """Make a key. It is shown once, now."""
     if same_user and user is not None:
-        raise Usage("--same-user and --user can't be used together.")
+        raise Usage("--same-user and --user cannot be used together.")
     try:
         check_name(name)
         check_user(user or "")

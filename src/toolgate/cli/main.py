@@ -231,7 +231,7 @@ def _report_unexpected(error: Exception, as_json: bool) -> int:
 
 
 def _prepare_streams() -> None:
-    """No character that a terminal can't show ends a command; a closed stdout or stderr is one that nobody reads."""
+    """No character that a terminal cannot show ends a command; a closed stdout or stderr is one that nobody reads."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until we end

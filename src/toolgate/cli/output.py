@@ -1,4 +1,4 @@
-"""What the terminal shows: lines for people, in colour where there is colour, and JSON for programs, a value to a line.
+"""Output for the terminal: lines for people, in colour where there is colour, and JSON for programs, a value to a line.
 
 What comes from a tool, a file or a caller is data. It is cleaned before a terminal gets it: a control character could
 move the cursor, hide text or set the window's title.
@@ -31,10 +31,10 @@ UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 
 class Unwritable(ToolgateError):
-    """What was asked for can't be written."""
+    """A file, or the output itself, cannot be written."""
 
     def __init__(self, place: object, error: OSError) -> None:
-        super().__init__(f"{place} can't be written: {error.strerror or error}.")
+        super().__init__(f"{place} cannot be written: {error.strerror or error}.")
         self.to_stdout = place is STDOUT
 
 
@@ -57,7 +57,7 @@ def note(*parts: Part, lines: bool = False, hang: int = 0) -> None:
 
 
 def complain(message: str, suggestion: str | None = None) -> None:
-    """What went wrong, and what to do about it."""
+    """Prints an error, and what to do about it."""
     note((message, "red"), lines=True)
     if suggestion:
         note(suggestion, lines=True)
@@ -69,7 +69,7 @@ def emit(value: Any) -> None:
 
 
 def emit_error(code: str, message: str, suggestion: str | None, details: dict[str, Any] | None = None) -> None:
-    """What went wrong, for programs."""
+    """Prints an error for programs."""
     message, suggestion = clean(message, lines=True), clean(suggestion, lines=True) if suggestion else None
     emit({"error": {"code": code, "message": message, "retryable": False, "suggestion": suggestion, "details": details}})
 

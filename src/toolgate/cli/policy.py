@@ -135,7 +135,7 @@ def _counts(found: Replay) -> list[Part]:
         ", ",
         (f"{found.newly_allowed:,} would be allowed", "green" if found.newly_allowed else ""),
         ", ",
-        (f"{found.unknown:,} can't be told", "yellow" if found.unknown else ""),
+        (f"{found.unknown:,} cannot be told", "yellow" if found.unknown else ""),
     ]
 
 
@@ -190,7 +190,7 @@ async def deny(
     reason: Annotated[str | None, option("--reason R", "Why; it is in the audit log and in explain.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Deny a tool to everybody. It can't be seen, called or added."""
+    """Deny a tool to everybody. It cannot be seen, called or added."""
     readable("TOOL", tool)
     readable("--reason", reason)
     async with opened(ctx) as app:
@@ -338,7 +338,7 @@ async def run_tests(
         given = read_cases(read_yaml(text_of(file).encode()).value)
     except YamlError as error:
         where = f" at line {error.position.line}" if error.position else ""
-        raise Usage(f"{file} can't be read{where}: {error.message}.") from None
+        raise Usage(f"{file} cannot be read{where}: {error.message}.") from None
     named = policy or (None if given.policy is None else file.parent / given.policy)
     candidate, documents = candidates(named, data)
     if documents is None and given.data is not None:

@@ -40,15 +40,15 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 
 def approver_for(tool: str, fits: Fits, *, yes: bool, quiet: Quiet = nullcontext) -> Approver | None:
-    """Who answers when a tool is called here: `--yes`, the person at the terminal, or nobody. Whoever the call is for, the
-    answer is that of the person at this machine."""
+    """The one who answers when a tool is called here: `--yes`, the person at the terminal, or nobody. For whomever the call
+    is made, the answer is that of the person at this machine."""
     if yes:
         return Yes(tool)
     return Prompt(fits, quiet) if at_a_terminal() else None
 
 
 def at_a_terminal() -> bool:
-    """Whether somebody can both see a question and answer it."""
+    """True if somebody can both see a question and answer it."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 

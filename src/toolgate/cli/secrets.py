@@ -41,7 +41,7 @@ group = CommandGroup(help="Secrets that tools are given: names, never values.", 
 
 
 class SecretStore(StrEnum):
-    """Where a secret can be put."""
+    """The places in which a secret can be put."""
 
     file = "file"
     keyring = "keyring"
@@ -159,7 +159,7 @@ async def test_secret(
 ) -> int:
     """Test whether a tool's credential works. The tool's own test is used (`test_auth`).
 
-    Exit 0 if it works or the tool needs none, 1 if it is refused, missing, or can't be tested.
+    Exit 0 if it works or the tool needs none, 1 if it is refused, missing, or cannot be tested.
     """
     actor = actor_of(tenant, None, user)
     async with opened(ctx) as app:

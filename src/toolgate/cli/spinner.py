@@ -29,7 +29,7 @@ ERASE = "\r\x1b[2K"
 
 
 def has_spinner() -> bool:
-    """Whether stderr is a terminal that can erase a line."""
+    """True if stderr is a terminal that can erase a line."""
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -156,7 +156,7 @@ def elapsed(seconds: float) -> str:
 
 
 class StepProgress:
-    """Shows the step that is under way, and those that are done. A terminal that can't erase a line (TERM=dumb) gets a line
+    """Shows the step that is under way, and those that are done. A terminal that cannot erase a line (TERM=dumb) gets a line
     when a step begins; what is no terminal gets nothing."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ _SPAN = re.compile(r"([0-9]{1,9})([smhdw])\Z")
 
 
 def seconds_of(text: str, option: str = "--for") -> float:
-    """How long: 90s, 30m, 1h, 2d, 1w."""
+    """The seconds of a duration: 90s, 30m, 1h, 2d, 1w."""
     seconds = _span(text)
     if not seconds:
         raise Usage(f"{option} must be a time such as 90s, 30m, 1h, 2d or 1w, not {text!r:.40}.")

@@ -30,7 +30,7 @@ def trust(
     """Show which files Toolgate would use, and trust them. Those are settings, policy and tools of a folder, as they are
     now."""
     if remove and list_all:
-        raise Usage("--remove and --list can't be used together.")
+        raise Usage("--remove and --list cannot be used together.")
     if list_all:
         return _list(as_json)
     folder = discover().folder if path is None else Path(os.path.realpath(path))
@@ -76,7 +76,7 @@ def ask(place: GlobalOptions) -> bool:
 
 
 def _drop_typed() -> None:
-    """What was typed before the question could be read is no answer to it."""
+    """Drops what was typed before the question could be read: it is no answer."""
     with suppress(ImportError, OSError):
         import termios
 

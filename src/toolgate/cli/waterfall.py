@@ -13,7 +13,7 @@ from toolgate.gates.ledger.retention import CallDetails
 PIPED_COLUMNS = 100
 MIN_BAR, MAX_BAR = 16, 40
 BAR_SHARE = 0.35
-"""How much of a line is the bar's, within those two. A terminal too narrow for the smaller one is shown none."""
+"""The share of a line that is the bar's, within those two. A terminal too narrow for the smaller one is shown none."""
 FULL, HOOKS = "█", "░"
 SIGNS: dict[str, tuple[str, str]] = {"pass": ("✓", "green"), "ask": ("?", "yellow")}
 REFUSED = ("✗", "red")

@@ -105,7 +105,7 @@ async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
 
 
 def difference(app: App, one: QuarantineSet, change: QuarantinedChange) -> list[str]:
-    """How a text file would change, line by line; nothing for what is no text."""
+    """The change of a text file, line by line; nothing for what is no text."""
     content = app.workspace.content(one, change)
     place = Path(one.workspace, change.path)
     if content is None or place.is_symlink():
@@ -120,7 +120,7 @@ def difference(app: App, one: QuarantineSet, change: QuarantinedChange) -> list[
 
 
 def _also(one: QuarantineSet, change: QuarantinedChange) -> str:
-    """What is not seen in the content of a file: where a link leads, that a program could be run, how much is deleted."""
+    """Words for what a file's content does not show: where a link leads, that it can be run, how much is deleted."""
     if change.target is not None:
         return f" -> {change.target}"
     if change.kind == "deleted":

@@ -1,4 +1,4 @@
-"""What every store must do, whatever is behind it. A backend's tests run each of CHECKS on a fresh, started store.
+"""The conformance suite of stores. A backend's tests run each of CHECKS on a fresh, started store.
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_my_store(check): await check(store)

@@ -35,7 +35,7 @@ MAX_FILE_BYTES = 4_194_304
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What is said of a server. But for variables and headers, each is the setting of its name."""
+    """The options of a server. But for variables and headers, each is the setting of its name."""
 
     url: Annotated[str | None, option("--url URL", "A remote server.")] = None
     npm: Annotated[str | None, option("--npm PACKAGE@VERSION", "A package of npm.")] = None
@@ -72,10 +72,10 @@ async def add(
     command: Annotated[list[str] | None, argument("-- COMMAND", "The program and its arguments.")] = None,
     replace: Annotated[bool, option("--replace", "Change the server of this name.")] = False,
     start: Annotated[bool, option("--start/--no-start", "Start it, and see what it has.")] = True,
-    keep: Annotated[bool, option("--keep", "Add it even if it can't be started.")] = False,
+    keep: Annotated[bool, option("--keep", "Add it even if it cannot be started.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Start a server, see what it has, and add it. One that can't be started is not kept, unless you say --keep.
+    """Start a server, see what it has, and add it. One that cannot be started is not kept, unless you say --keep.
 
     \b
       toolgate servers add files --preset filesystem --write ./notes
@@ -100,7 +100,7 @@ async def add(
 async def _tried(
     app: App, name: str, values: dict[str, Any], secrets: dict[str, str], *, replace: bool
 ) -> tuple[bool, CallError | None]:
-    """Tries a server; gives whether it was tried, and why it can't be used."""
+    """Tries a server; gives whether it was tried, and why it cannot be used."""
     try:
         with StepProgress() as steps:
             app.servers.on_step(name, steps)
@@ -139,7 +139,7 @@ def _say_added(
     if needs_login:
         note((f"It needs a login: toolgate servers login {name}", "yellow"))
     elif failure is not None:
-        note((f"It can't be used yet: {failure.message}", "red"))
+        note((f"It cannot be used yet: {failure.message}", "red"))
         note(failure.suggestion or f"When that is corrected: toolgate servers refresh {name}")
     return code
 
@@ -153,7 +153,7 @@ def _say_version(settings: ServerSettings, version: str | None) -> None:
 
 
 def _say_lacking(status: ServerStatus, lacking: Sequence[str]) -> None:
-    """Which secrets have to be set before it can work, and where to get them."""
+    """Notes which secrets have to be set before it can work, and where to get them."""
     preset = PRESETS.get(status.settings.preset or "")
     known = {need.secret: need for need in preset.needs} if preset is not None else {}
     for secret in lacking:
@@ -235,7 +235,7 @@ def settings_of(name: str, command: list[str], options: ServerOptions) -> tuple[
 
 
 def _begun(command: list[str], here: Path) -> dict[str, Any]:
-    """Where a command that is typed in a folder, and runs a script of it, begins: in that folder, which it may then read.
+    """The folder in which a command begins that runs a script of this folder: this one, which it may then read.
     From a folder that no server is given whole, a home for one, it begins in the script's own."""
     script = script_in(command, here)
     if script is None:
@@ -282,7 +282,7 @@ def say_not_added(name: str, failure: CallError, command: Sequence[str], *, as_j
         if not line.startswith("Traceback ("):  # what follows says it all
             note((f"  {line}", "dim"))
     note(advice)
-    note(("Nothing was saved. `--keep` adds a server that can't be started yet.", "dim"))
+    note(("Nothing was saved. `--keep` adds a server that cannot be started yet.", "dim"))
     return 1
 
 

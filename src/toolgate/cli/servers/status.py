@@ -1,4 +1,4 @@
-"""What a new listing of an MCP server has changed, in words."""
+"""The changes that a new listing of an MCP server brought, in words."""
 
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ async def known(app: App, name: str) -> ServerStatus:
 
 
 def compared_words(compared: Comparison | None) -> dict[str, Any]:
-    """What a listing has changed, for programs."""
+    """The changes of a listing, for programs."""
     return {} if compared is None else {what: [label(key) for key in keys] for what, keys in compared._asdict().items()}
 
 
@@ -41,7 +41,7 @@ def _some(names: list[str]) -> str:
 
 
 def say_compared(status: ServerStatus, compared: Comparison) -> None:
-    """What a listing has changed, for people."""
+    """Prints the changes of a listing, for people."""
     words = {"new": "new", "changed": "changed", "gone": "gone", "taken": "in use from now on"}
     for what, keys in compared._asdict().items():
         tools = [label(key) for key in keys if key[0] == "tools/call"]

@@ -96,7 +96,7 @@ FIRST: dict[Source, str] = {
     "custom": "`toolgate tools new NAME` writes one",
     "python": "put a Python file with @tool functions into .toolgate/tools/",
 }
-"""How a source gets its first tool, where that is up to whoever runs Toolgate."""
+"""The way in which a source gets its first tool, where that is up to whoever runs Toolgate."""
 
 
 def _none(source: Source | None, somebody: bool) -> str:
@@ -215,7 +215,7 @@ def _timeout(entry: Entry) -> str:
 
 
 def _origin(entry: Entry) -> str | None:
-    """What says the time limit: the setting, or `tool` for the definition itself."""
+    """The origin of the time limit: a setting, or `tool` for the definition itself."""
     if entry.time_limit is None:
         return None
     if entry.tool.timeout is not None:
@@ -224,7 +224,7 @@ def _origin(entry: Entry) -> str | None:
 
 
 def _rules(entry: Entry) -> Iterator[tuple[str, str]]:
-    """What is set for this tool only."""
+    """The limits that are set for this tool only."""
     tool = entry.tool
     if tool.retry is not None:
         yield "Retry", f"{tool.retry.max_attempts} attempts, on {', '.join(tool.retry.codes)}"

@@ -143,7 +143,7 @@ def _count(number: int, those: list[PendingDefinition]) -> str:
 
 
 async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
-    """What waits under these names; all of it if there are none."""
+    """The definitions that wait under these names; all of them if there are none."""
     known = {status.name for status in await app.servers.list()}
     for name in names:
         if name in known and not app.servers.is_listed(name):
@@ -151,7 +151,7 @@ async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
                 await app.servers.refresh(name)
             except CallError as error:
                 raise NotFound(
-                    f"Server {name} can't be asked what it has: {error.message}", suggestion=error.suggestion
+                    f"Server {name} cannot be asked what it has: {error.message}", suggestion=error.suggestion
                 ) from None
     waiting = await app.servers.quarantined()
     if not names:
@@ -161,8 +161,8 @@ async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
 
 
 def _meant(app: App, name: str, servers: set[str], waiting: list[PendingDefinition]) -> list[PendingDefinition]:
-    """What waits under a name: a server's, a tool's here, or SERVER/TOOL. What a tool is called at its server is no name on
-    its own: any server could call one of its tools like another server, or like a tool of it."""
+    """The definitions that wait under a name: a server's, a tool's here, or SERVER/TOOL. What a tool is called at its server
+    is no name on its own: any server could call one of its tools like another server, or like a tool of it."""
     if name in servers:
         return [one for one in waiting if one.server == name]
     server, slash, tool = name.partition("/")
@@ -204,7 +204,7 @@ def say_waiting(one: PendingDefinition, *, full: bool) -> None:
     for warning in warnings:
         say(("  ! ", "red"), (warning, "red"))
     if one.wrong is not None:
-        say(("  ! ", "yellow"), (f"it can't be offered even if it is accepted: {one.wrong}", "yellow"))
+        say(("  ! ", "yellow"), (f"it cannot be offered even if it is accepted: {one.wrong}", "yellow"))
     say("")
 
 

@@ -115,7 +115,7 @@ class ExampleRun(NamedTuple):
     example: Example
     outcome: Outcome
     why: str | None
-    """Why it did not pass; None if it did."""
+    """The reason why it did not pass; None if it did."""
 
 
 async def test(
@@ -164,7 +164,7 @@ async def _try(app: App, name: str, number: int, example: Example, *, yes: bool)
 
 
 def _why_not(example: Example, outcome: Outcome) -> str | None:
-    """Why an outcome is not what an example promises; None if it is."""
+    """The reason why an outcome is not what an example promises; None if it is."""
     error = outcome.error
     if error is not None and error.code == example.error:
         return None
@@ -181,7 +181,7 @@ def _why_not(example: Example, outcome: Outcome) -> str | None:
 
 
 def same(expected: Any, given: Any) -> bool:
-    """Whether two JSON values are equal: 1 is 1.0, and true is not 1."""
+    """True if two JSON values are equal: 1 is 1.0, and true is not 1."""
     if isinstance(expected, bool) or isinstance(given, bool):
         return expected is given
     if isinstance(expected, dict) and isinstance(given, dict):

@@ -7,10 +7,10 @@ from difflib import SequenceMatcher
 from toolgate.model import Tool
 
 NAME_WEIGHT, TAG_WEIGHT, CATEGORY_WEIGHT, DESCRIPTION_WEIGHT = 4.0, 3.0, 2.0, 1.0
-"""What a word is worth where it is found."""
+"""The worth of a word by where it is found."""
 EXACT, BEGINS, INSIDE = 1.0, 0.8, 0.5
 ALIKE = 0.75
-"""How alike two words must be for one to be a misspelling of the other."""
+"""The likeness from which one word counts as a misspelling of another."""
 _WORDS = re.compile(r"[a-z0-9]+")
 
 
