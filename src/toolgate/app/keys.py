@@ -57,11 +57,11 @@ class KeysFacet:
     """The API keys of this installation."""
 
     def __init__(self, parts: "Parts") -> None:
-        self._announce = parts.announce_change
+        self._announce = parts.announce
         self._events = parts.events
         self._notices = parts.notices
         self._policy = parts.policy
-        self._refresh = parts.catalog_sync.refresh
+        self._refresh = parts.store_sync.refresh
         self._store = parts.store
         self._known: dict[bytes, tuple[Credential, float]] = {}
         """By the hash of the whole key: the credential, and until when that is taken for granted."""
