@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.servers import Postgres, Redis, postgres, redis
-from toolgate.store.open import open_store
+from toolgate.store.database import open_store
 
 pytest_plugins = ["tests.needs", "tests.matrix", "tests.unsteady"]
 

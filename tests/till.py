@@ -13,8 +13,7 @@ from toolgate.model import LOCAL, Actor, Call, Cost, Entry, Tier, Tool, new_id
 from toolgate.registry.compile import compile_entry
 from toolgate.store import budgets as table
 from toolgate.store.budgets import BudgetRow
-from toolgate.store.database import Rows, Store, Transaction
-from toolgate.store.open import open_store
+from toolgate.store.database import Rows, Store, Transaction, open_store
 from toolgate.store.presence import Presence
 
 CENT = 10_000_000

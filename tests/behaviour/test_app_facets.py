@@ -9,7 +9,7 @@ import pytest
 
 from tests.terminal import Terminal
 from toolgate import Actor, App, DefinitionError, Hook, InvokeContext, tool
-from toolgate.app.renamed import CALLED, RENAMED
+from toolgate.app.deprecated import CALLED, RENAMED
 from toolgate.testing import memory_app
 
 

@@ -1,6 +1,7 @@
 """The audit log: what it holds, and that it can't be changed unseen."""
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import time
@@ -250,3 +251,16 @@ async def test_every_way_to_switch_is_recorded_as_what_it_was_and_by_whom(app: A
 async def test_an_empty_log_is_whole_and_warns_of_nothing(app: App) -> None:
     verdict = await app.audit.verify()
     assert (verdict.ok, verdict.rows, verdict.warnings) == (True, 0, [])
+
+
+@pytest.mark.requirement("AUD-1")
+async def test_calls_are_found_by_request_id_without_a_walk_through_the_log(tmp_path: Path) -> None:
+    async with App.open(home=tmp_path) as app:
+        await app.invoke("echo", {"text": "x"}, request_id="req-1")
+        assert len(await app.audit.of_request("req-1")) == 1
+    with contextlib.closing(sqlite3.connect(tmp_path / "toolgate.db")) as connection:
+        for tenant in (None, "default"):
+            sql, values = next(log.of_request("req-1", tenant))
+            plan = [row[-1] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", dict(values))]
+            assert [step for step in plan if "audit_log_request" in step], plan
+            assert not [step for step in plan if step.startswith("SCAN")], plan

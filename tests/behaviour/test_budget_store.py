@@ -11,8 +11,7 @@ from tests.till import CENT, DOLLAR, opened_till, tool
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.store import budgets as table
 from toolgate.store import presence, reservations
-from toolgate.store.database import Store, Transaction, now
-from toolgate.store.open import open_store
+from toolgate.store.database import Store, Transaction, now, open_store
 from toolgate.store.postgres import _drive
 from toolgate.store.reservations import Account, CapExceeded
 

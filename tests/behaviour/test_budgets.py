@@ -9,7 +9,7 @@ from toolgate.errors import Denied, StoreError
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.model import Actor
 from toolgate.store import reservations
-from toolgate.store.open import open_store
+from toolgate.store.database import open_store
 
 pytestmark = pytest.mark.requirement("COST-2")
 

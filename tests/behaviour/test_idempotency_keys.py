@@ -24,9 +24,8 @@ from toolgate.gates.idempotency import Idempotency
 from toolgate.model import Artifact, Call, ErrorInfo, Metrics, Outcome, new_id
 from toolgate.registry.compile import entry_of
 from toolgate.store import idempotency as keys
-from toolgate.store.database import LogRow, Store, now
+from toolgate.store.database import LogRow, Store, now, open_store
 from toolgate.store.idempotency import KeyRow, Scope
-from toolgate.store.open import open_store
 from toolgate.store.presence import Presence
 
 pytestmark = pytest.mark.requirement("PIPE-9")

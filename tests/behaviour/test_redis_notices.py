@@ -14,9 +14,7 @@ import redis as client_library
 
 from tests.patience import until
 from tests.servers import Redis as RedisServer
-from toolgate.coordination.listen import Listening
-from toolgate.coordination.notices import DATA, Notices
-from toolgate.coordination.open import open_notices
+from toolgate.coordination.notices import DATA, ChannelNotices, Notices, open_notices
 from toolgate.coordination.redis import BusError, Redis
 
 pytestmark = pytest.mark.requirement("POL-4")
@@ -54,7 +52,7 @@ async def nothing() -> None:
 async def settled(*all_notices: Notices) -> None:
     """Wait until all listen; that tells them to look once, which is done here."""
     for notices in all_notices:
-        if isinstance(notices, Listening):
+        if isinstance(notices, ChannelNotices):
             await until(notices.changed)
         await notices.catch_up(nothing)
         assert not notices.changed()
@@ -188,7 +186,7 @@ async def test_processes_that_announce_at_once_lose_none(tmp_path: Path) -> None
     url = f"sqlite:///{tmp_path / 'toolgate.db'}"
     script = (
         "import asyncio, sys\n"
-        "from toolgate.coordination.open import open_notices\n"
+        "from toolgate.coordination.notices import open_notices\n"
         "async def main():\n"
         "    notices = open_notices(sys.argv[1])\n"
         "    await notices.start()\n"
@@ -224,7 +222,7 @@ def test_a_sqlite_file_is_told_of_by_file_though_there_is_a_redis(tmp_path: Path
         for url in (f"sqlite:///{tmp_path / 'x.db'}", "memory://", "postgresql://localhost/x")
         for redis in (None, Redis("redis://localhost"))
     ]
-    assert names == ["EpochNotices", "EpochNotices", "Notices", "RedisNotices", "PostgresNotices", "RedisNotices"]
+    assert names == ["FileNotices", "FileNotices", "Notices", "RedisNotices", "PostgresNotices", "RedisNotices"]
 
 
 # -- servers that go away
@@ -298,7 +296,7 @@ async def test_a_redis_that_is_down_at_the_start_is_waited_for(own_redis: RedisS
 async def test_a_redis_that_falls_silent_is_noticed(
     own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolgate.coordination.listen.SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("toolgate.coordination.notices.SILENCE_SECONDS", 0.2)
     async with opened("memory://", own_redis.url) as notices:
         await settled(notices)
         with client_library.Redis.from_url(own_redis.url) as client:

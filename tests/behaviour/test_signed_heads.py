@@ -161,7 +161,7 @@ def test_each_way_to_change_the_log_has_its_word(
 def test_a_row_that_is_there_twice_is_found(attacker: Attacker, terminal: Terminal, database: str) -> None:
     if database.startswith("sqlite"):
         attacker.sql(
-            "DROP VIEW tool_execution_log", "DROP VIEW tool_usage", "DROP VIEW call_costs",
+            "DROP VIEW tool_execution_log", "DROP VIEW tool_usage", "DROP VIEW call_costs", "DROP VIEW call_requests",
             "CREATE TABLE copied AS SELECT * FROM audit_log",
             "DROP TABLE audit_log", "ALTER TABLE copied RENAME TO audit_log",
         )  # fmt: skip
@@ -261,6 +261,7 @@ def test_rows_from_before_heads_were_signed_are_named_so(terminal: Terminal, dat
     old = terminal("call", "echo", "text=old", "--json").json["id"]
     attacker = Attacker(terminal, database)
     attacker.sql(
+        "DROP VIEW call_requests", "DROP INDEX audit_log_request",
         "DROP VIEW call_costs", "DROP TABLE audit_signing", "DROP TABLE audit_heads", "DROP TABLE rate_counts",
         "DROP INDEX api_keys_live_name", "DROP TABLE call_details", "DELETE FROM toolgate_schema WHERE number >= 9",
     )  # fmt: skip

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.store.database import Store
-from toolgate.store.open import open_store
+from toolgate.store.chain import HeadFile
+from toolgate.store.database import Store, open_store
 from toolgate.testing.stores import CHECKS, Check
 
 pytestmark = pytest.mark.requirement("REG-2", "AUD-2")
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.requirement("REG-2", "AUD-2")
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path / 'a.db'}"}
     url = urls[request.param] if request.param in urls else request.getfixturevalue("postgres_database")
-    opened = open_store(url, tmp_path / "audit.head")
+    opened = open_store(url, HeadFile(tmp_path / "audit.head"))
     await opened.start()
     yield opened
     await opened.close()

@@ -18,8 +18,7 @@ from tests.undoing import ANN, a_call, tree
 from toolgate import Actor
 from toolgate.errors import CallError, Denied
 from toolgate.model import Call, new_id
-from toolgate.store.database import Store, Transaction, now
-from toolgate.store.open import open_store
+from toolgate.store.database import Store, Transaction, now, open_store
 from toolgate.undo import Journal, NoBackup, NotUndone, Undone
 
 pytestmark = pytest.mark.requirement("TIER-2")

@@ -12,8 +12,7 @@ import pytest
 
 from tests.undoing import ANN, a_call, tree
 from toolgate.model import Call
-from toolgate.store.database import Store
-from toolgate.store.open import open_store
+from toolgate.store.database import Store, open_store
 from toolgate.undo import Journal, NotUndone
 
 pytestmark = pytest.mark.requirement("TIER-2")
@@ -24,7 +23,7 @@ import asyncio, json, sys
 from pathlib import Path
 from toolgate import Actor
 from toolgate.undo import Journal, NotUndone
-from toolgate.store.open import open_store
+from toolgate.store.database import open_store
 
 async def main(url, backups, call_id):
     store = open_store(url, None)

@@ -43,8 +43,8 @@ class Ages:
         self.oldest = 0.0
         self.count = 0
         self._given: dict[int, tuple[float, Any]] = {}
-        self._append, self._commit = store.append, store._writer._commit
-        store.append, store._writer._commit = self.append, self.commit
+        self._append, self._commit = store.append, store._commit
+        store.append, store._commit = self.append, self.commit
 
     def append(self, record: Any) -> None:
         self._given[id(record)] = (time.monotonic(), record)

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import gc
+import os
+import signal
 import sqlite3
 import threading
 import time
@@ -13,12 +15,15 @@ import asyncpg
 import pytest
 
 from tests.hostile.wire import wired
+from tests.servers import postgres as a_server_of_ones_own
 from tests.till import CENT, DOLLAR, Till, tool
+from toolgate import App
 from toolgate.errors import StoreError
 from toolgate.gates.quota import budget
 from toolgate.gates.quota.ledger_accounts import new_budget
 from toolgate.store import postgres, presence, writer
-from toolgate.store.open import open_store
+from toolgate.store.database import open_store
+from toolgate.store.sql import column
 from toolgate.testing.stores import Line
 
 pytestmark = pytest.mark.requirement("AUD-2", "PIPE-6")
@@ -154,3 +159,53 @@ async def test_money_and_presence_do_not_wait_for_a_server_that_does_not_answer(
     server: Any = await asyncpg.connect(postgres_database)
     assert await server.fetchval("SELECT state FROM reservations") in ("held", "settled")
     await server.close()
+
+
+@pytest.mark.matrix("needs PostgreSQL")
+@pytest.mark.usefixtures("a_second_is_long")
+async def test_a_frozen_server_holds_nobody_who_waits_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "COMMAND_SECONDS", 1)
+    monkeypatch.setattr(postgres, "CONNECT_SECONDS", 1)
+    with a_server_of_ones_own() as server:
+        store = postgres.PostgresStore(server.url(), connections=1)
+        await store.start()
+        processes = [int((server.home / "data" / "postmaster.pid").read_text().split()[0])]
+        processes += await store.read(column("SELECT pid FROM pg_stat_activity"))
+        send(processes, signal.SIGSTOP)
+        try:
+            late = asyncio.ensure_future(store.ping())
+            await asyncio.wait([late], timeout=0.2)
+            late.cancel()  # as who asks for readiness does: the connection is given back when the server has confirmed it
+            waiting = [asyncio.ensure_future(store.ping()) for _ in range(60)]  # one after the other: a minute
+            ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
+            assert {type(each) for each in ended} == {StoreError}, ended
+        finally:
+            send(processes, signal.SIGCONT)
+        async with asyncio.timeout(30):
+            await asyncio.gather(late, return_exceptions=True)
+            await store.ping()
+        await store.close()
+
+
+def send(processes: list[int], number: signal.Signals) -> None:
+    for process in processes:
+        os.kill(process, number)
+
+
+@pytest.mark.requirement("AUD-3")
+async def test_trouble_at_the_end_does_not_hide_what_went_wrong_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(LookupError, match="of the body") as raised:
+        async with App.open(home=tmp_path / "one") as app:
+            store: Any = app.parts.store
+            store._connection.execute("PRAGMA query_only = ON")
+            store.append(Line(1))
+            raise LookupError("of the body")
+    assert any("can't be written" in note for note in raised.value.__notes__)
+    assert "was not closed in order" in caplog.text
+    with pytest.raises(StoreError, match="can't be written"):
+        async with App.open(home=tmp_path / "two") as app:
+            store = app.parts.store
+            store._connection.execute("PRAGMA query_only = ON")
+            store.append(Line(1))

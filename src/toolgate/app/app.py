@@ -5,29 +5,25 @@ async with App.open() as app:
     outcome = await app.invoke("add", {"a": 1, "b": 2})
 """
 
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from toolgate.app.approvals import ApprovalsFacet
+from toolgate.app.approvals import ApprovalsFacet, GrantsFacet
 from toolgate.app.audit import AuditFacet
-from toolgate.app.budgets import BudgetsFacet
+from toolgate.app.deprecated import renamed
 from toolgate.app.events import EventListener
-from toolgate.app.grants import GrantsFacet
-from toolgate.app.idempotency import IdempotencyFacet
+from toolgate.app.facets import BudgetsFacet, IdempotencyFacet, SessionsFacet, UndoFacet, WorkspaceFacet
 from toolgate.app.keys import KeysFacet
 from toolgate.app.lifecycle import Lifecycle
 from toolgate.app.policy import PolicyFacet
-from toolgate.app.renamed import renamed
 from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
-from toolgate.app.sessions import SessionsFacet
 from toolgate.app.tools import ToolsFacet
-from toolgate.app.undo import UndoFacet
-from toolgate.app.workspace import WorkspaceFacet
-from toolgate.errors import NotOpen
+from toolgate.errors import NotOpen, described
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Invoke, Outcome, Source, Tier, Tool, check_request_id, new_id
 from toolgate.registry.declare import ClassTool
 from toolgate.runners.execution import Runner
@@ -36,6 +32,8 @@ from toolgate.settings import Settings, load_settings
 if TYPE_CHECKING:
     from toolgate.gates.ledger.telemetry import CallMetrics
     from toolgate.pipeline.explain import Explanation
+
+logger = logging.getLogger("toolgate")
 
 
 class App:
@@ -47,9 +45,9 @@ class App:
     """
 
     def __init__(self, settings: Settings, *, time_source: Any = time, keeps_servers: bool = True) -> None:
-        from toolgate.app.assembly import assemble  # here, so that who only names App does not wait for all its parts
+        from toolgate.app.assembly import Parts  # here, so that who only names App does not wait for all its parts
 
-        parts = self.parts = assemble(settings, time_source, keeps_servers=keeps_servers)
+        parts = self.parts = Parts(settings, time_source, keeps_servers=keeps_servers)
         self.settings = settings
         self.tools = ToolsFacet(parts)
         self.approvals = ApprovalsFacet(parts, self.invoke)
@@ -94,9 +92,12 @@ class App:
     ) -> None:
         self._opened = False
         try:
-            await self._lifecycle.drain()
-        finally:
-            await self._lifecycle.close()
+            await self._lifecycle.end()
+        except Exception as trouble:
+            if error is None:
+                raise
+            logger.warning("the App was not closed in order: %s", trouble)
+            error.add_note(f"The App was not closed in order either: {described(trouble)}")
 
     if not TYPE_CHECKING:  # a type checker is to report the old names
 

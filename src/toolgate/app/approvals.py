@@ -1,11 +1,12 @@
-"""`app.approvals`: the calls that wait for a person, and the people that are asked."""
+"""`app.approvals`: the calls that wait for a person, and the people that are asked. `app.grants`: calls that somebody agreed
+to ahead of time."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from toolgate.app.renamed import CallableFacet
+from toolgate.app.facets import CallableFacet
 from toolgate.gates.approval.questions import ANSWERS_PAGE
-from toolgate.gates.approval.request import Answer, Approval, ApprovalRequest, Approver, State
+from toolgate.gates.approval.request import Answer, Approval, ApprovalRequest, Approver, Grant, GrantTerms, State
 from toolgate.model import LOCAL, Actor, Outcome
 from toolgate.store import approvals as table
 from toolgate.tasks import uninterrupted
@@ -18,38 +19,35 @@ class ApprovalsFacet(CallableFacet):
     """The calls that wait for a person."""
 
     def __init__(self, parts: "Parts", invoke: Callable[..., Awaitable[Outcome]]) -> None:
+        super().__init__(parts)
         self.canonical = parts.checks.canonical
         """Gives arguments that a person edited as they would run; raises `CallError` if they do not fit the tool."""
-        self._consent = parts.consent
-        self._questions = parts.consent.questions
-        self._continuations = parts.continuations
         self._invoke = invoke
-        self._store = parts.store
 
     def add_approver(self, approver: Approver) -> None:
         """Attaches somebody who can be asked: a function that is given an `ApprovalRequest` and gives an `Answer`, True,
         False, or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
-        self._consent.add(approver)
+        self._parts.consent.add(approver)
 
     async def get(self, id: str, tenant: str) -> Approval:
         """Gives one question of a tenant, and what became of it. Raises `ToolgateError` if there is none."""
-        return await self._questions.show(id, tenant)
+        return await self._parts.consent.questions.show(id, tenant)
 
     async def state(self, id: str, tenant: str) -> State:
         """Gives what became of a question of a tenant, without what its approver must see."""
-        return (await self._questions.status(id, tenant)).state
+        return (await self._parts.consent.questions.status(id, tenant)).state
 
     def may_answer(self, asked: ApprovalRequest, actor: Actor, through: str) -> bool:
         """Tells whether an actor's yes would count, given through a door."""
-        return self._questions.may_answer(asked, actor.user, through)
+        return self._parts.consent.questions.may_answer(asked, actor.user, through)
 
     async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
         """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
-        return await self._store.read(table.ids("approvals", tenant, beginning))
+        return await self._parts.store.read(table.ids("approvals", tenant, beginning))
 
     async def counts(self) -> dict[str, int]:
         """Gives how many questions wait for an answer, by tenant: for whoever runs this installation."""
-        return await self._questions.waiting()
+        return await self._parts.consent.questions.waiting()
 
     @uninterrupted
     async def answer(
@@ -62,14 +60,14 @@ class ApprovalsFacet(CallableFacet):
         """
         if isinstance(answer, bool):
             answer = Answer("approve" if answer else "reject")
-        return await self._questions.answer(id, answer, actor or LOCAL, through)
+        return await self._parts.consent.questions.answer(id, answer, actor or LOCAL, through)
 
     async def resume(self, id: str, *, actor: Actor | None = None) -> Outcome:
         """Runs a call that was approved, as the actor that made it and through the door that it came by: what it may do, and
         the folder that it works in, depend on both. An approval for a call inside another has that one go on."""
-        waiting = await self._questions.status(id, (actor or LOCAL).tenant)
+        waiting = await self._parts.consent.questions.status(id, (actor or LOCAL).tenant)
         asked = waiting.request
-        outer = await self._continuations.outer_of(id, asked.actor.tenant)
+        outer = await self._parts.continuations.outer_of(id, asked.actor.tenant)
         tool, key = (asked.tool, waiting.idempotency_key) if outer is None else (outer.tool_name, outer.idempotency_key)
         return await self._invoke(
             tool, actor=asked.actor, session=asked.session, idempotency_key=key, approval=id, door=asked.door
@@ -87,4 +85,39 @@ class ApprovalsFacet(CallableFacet):
         """Gives the questions of the actor's tenant, or of all, oldest first: at most `limit`, beginning after the id
         `after`."""
         tenant = None if all_tenants else (actor or LOCAL).tenant
-        return await self._questions.list(tenant, state, limit=limit, after=after)
+        return await self._parts.consent.questions.list(tenant, state, limit=limit, after=after)
+
+
+class GrantsFacet(CallableFacet):
+    """The grants on record."""
+
+    @uninterrupted
+    async def create(
+        self,
+        tool: str,
+        terms: GrantTerms,
+        *,
+        actor: Actor | None = None,
+        session: str | None = None,
+        reason: str | None = None,
+        by: Actor | None = None,
+    ) -> Grant:
+        """Agrees ahead of time to calls of a tool by an actor; never to destructive ones. `by`: who agrees; without it, the
+        person at this machine."""
+        actor = actor or LOCAL
+        by = by or Actor(actor.tenant, user=LOCAL.user)
+        entry = self._parts.catalog.resolve(tool, actor.tenant)
+        return await self._parts.consent.grants.make(entry, terms, actor, by, session=session, reason=reason)
+
+    async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
+        """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
+        return await self._parts.store.read(table.ids("grants", tenant, beginning))
+
+    @uninterrupted
+    async def revoke(self, id: str, *, actor: Actor | None = None) -> Grant:
+        """Takes a grant back: it holds for no call from now on, in any process."""
+        return await self._parts.consent.grants.revoke(id, actor or LOCAL)
+
+    async def list(self, *, active: bool = True, actor: Actor | None = None) -> list[Grant]:
+        """Gives the grants of the actor's tenant: those that hold now, or all that there were."""
+        return await self._parts.consent.grants.list((actor or LOCAL).tenant, active=active)

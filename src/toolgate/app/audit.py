@@ -1,8 +1,9 @@
 """`app.audit`: the records of calls and acts, and the proof that nobody changed them."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from toolgate.app.facets import Facet
 from toolgate.errors import StoreError
 from toolgate.gates.ledger.retention import CallDetails
 from toolgate.model import LOCAL, Actor, check_request_id
@@ -13,123 +14,115 @@ from toolgate.store.head_keys import HeadKeys
 from toolgate.store.signed_heads import SignedHead
 from toolgate.threads import to_thread
 
-if TYPE_CHECKING:
-    from toolgate.app.assembly import Parts
 
-
-class AuditFacet:
+class AuditFacet(Facet):
     """The audit log."""
 
-    def __init__(self, parts: "Parts") -> None:
-        self.is_signed = parts.heads is not None
+    @property
+    def is_signed(self) -> bool:
         """Whether heads of the log are signed (setting audit.key)."""
-        self._artifacts = parts.artifacts
-        self._details = parts.details
-        self._events = parts.events
-        self._head_file = parts.head_file
-        self._heads = parts.heads
-        self._store = parts.store
+        return self._parts.heads is not None
 
     async def verify(self, heads: Iterable[SignedHead | None] = ()) -> LogVerdict:
         """Walks the whole audit log and compares it with the head noted outside the database and with the signed heads:
         those that are kept, and those that are given. The verdict's `ok` is true if nothing was changed."""
-        await self._store.flush()
-        if self._heads is not None and self._head_file is not None:
-            return await self._heads.verify(self._head_file, heads)
-        noted = self._head_file.read() if self._head_file is not None else None
-        return await log.verify(self._store, Verifier(noted))
+        await self._parts.store.flush()
+        if self._parts.heads is not None and self._parts.head_file is not None:
+            return await self._parts.heads.verify(self._parts.head_file, heads)
+        noted = self._parts.head_file.read() if self._parts.head_file is not None else None
+        return await log.verify(self._parts.store, Verifier(noted))
 
     async def artifact(self, id: str, *, actor: Actor | None = None) -> bytes | None:
         """Gives the whole output of a call that was cut, as JSON, to the user whose call it was; None to everybody else."""
-        return await self._artifacts.fetch(id, actor or LOCAL)
+        return await self._parts.artifacts.fetch(id, actor or LOCAL)
 
     async def artifact_of_anybody(self, id: str, tenant: str) -> bytes | None:
         """Gives the whole output of any user's call within a tenant: for whoever runs this installation."""
-        return await self._artifacts.fetch_any(id, tenant)
+        return await self._parts.artifacts.fetch_any(id, tenant)
 
     async def of_call(self, call_id: str) -> Rows:
         """Gives the records of a call, as rows of the log, oldest first; a beginning of its id will do if it is the only one
         that begins so."""
-        return await self._store.read(log.of_call(call_id))
+        return await self._parts.store.read(log.of_call(call_id))
 
     async def latest(
         self, count: int, *, tenant: str | None = None, tool: str | None = None, status: str | None = None
     ) -> Rows:
         """Gives the last rows of the log, oldest first."""
-        return await self._store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+        return await self._parts.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
 
     async def after(self, seq: int) -> Rows:
         """Gives the rows of the log after a number: one page, in order."""
-        return await self._store.read(log.after(seq))
+        return await self._parts.store.read(log.after(seq))
 
     async def of_request(self, request_id: str, *, tenant: str | None = None) -> tuple[str, ...]:
         """Gives the ids of the calls that were made with a request id of the caller's own, oldest first; of a tenant, or of
-        all. It walks the log."""
+        all."""
         check_request_id(request_id)
-        await self._store.flush()
-        found = dict.fromkeys(await self._store.read(log.of_request(request_id, tenant)))
+        await self._parts.store.flush()
+        found = dict.fromkeys(await self._parts.store.read(log.of_request(request_id, tenant)))
         return tuple(found)
 
     async def prove(self, call_id: str) -> dict[str, Any] | None:
         """Gives a proof that the records of a call are in the audit log; None if there is no such call."""
-        return None if self._heads is None else await self._heads.prove(call_id)
+        return None if self._parts.heads is None else await self._parts.heads.prove(call_id)
 
     async def details(self, call_id: str, *, tenant: str | None = None) -> tuple[CallDetails, ...]:
         """Gives what is kept of a call besides its records: what each gate said, how long each took, and the output (setting
         audit.details). Nothing if there is no such call, of that tenant if one is given, or nothing was to be kept."""
-        await self._store.flush()
-        rows = await self._store.read(log.of_call(call_id))
+        await self._parts.store.flush()
+        rows = await self._parts.store.read(log.of_call(call_id))
         ends = [row for row in rows if row[2] == "end" and tenant in (None, row[4])]
-        found = [await self._details.of_record(row[0], row[7]) for row in ends]
+        found = [await self._parts.details.of_record(row[0], row[7]) for row in ends]
         return tuple(kept for kept in found if kept is not None)
 
     async def prune_details(self) -> int:
         """Removes details that are older than audit.details.days, or beyond audit.details.total_bytes; gives of how many
         calls. It happens by itself every ten seconds."""
-        return await self._details.prune()
+        return await self._parts.details.prune()
 
     # -- signatures
 
     def sign_with(self, keys: HeadKeys) -> None:
         """Has the heads of the audit log signed by keys that are kept elsewhere, in a KMS say. To be called before
         `async with`."""
-        if self._heads is not None:
-            self._heads.keys = keys
+        if self._parts.heads is not None:
+            self._parts.heads.keys = keys
 
     async def key(self, *, rotate: bool = False) -> dict[str, Any]:
         """Gives the key that signs the heads of the audit log. `rotate`: signs once more with it, then makes a new one.
 
         Raises `StoreError` if heads are not signed (`audit.key: none`).
         """
-        heads = self._heads
+        heads = self._parts.heads
         if heads is None:
             raise StoreError("Heads of this log are not signed.", suggestion="Set audit.key to file.")
         if rotate:
             await self.sign()
             before = await to_thread(heads.keys.key_id)
             fresh = await to_thread(heads.keys.rotate)
-            await self._events.record("audit.key_rotated", LOCAL, "", {"before": before, "key": fresh})
+            await self._parts.events.record("audit.key_rotated", LOCAL, "", {"before": before, "key": fresh})
         key = await to_thread(heads.keys.key_id)
         return {"key": key, "public_key": heads.keys.public_key(key), "place": heads.keys.place}
 
     async def sign(self, *, anew: bool = False, actor: Actor | None = None) -> SignedHead | None:
         """Signs the head of the audit log now; gives the latest signed head. `anew`: accepts the log as it is, whatever was
         signed before."""
-        if self._heads is None:
+        if self._parts.heads is None:
             return None
-        await self._store.flush()
+        await self._parts.store.flush()
         if anew:
-            first = await self._heads.begin_anew()
-            if self._head_file is not None:
-                self._head_file.set_aside()
-            await self._events.record("audit.accepted", actor or LOCAL, "", {"rows": first})
-        return await self._heads.sign()
+            first = await self._parts.heads.begin_anew()
+            if self._parts.head_file is not None:
+                self._parts.head_file.set_aside()
+            await self._parts.events.record("audit.accepted", actor or LOCAL, "", {"rows": first})
+        return await self._parts.heads.sign()
 
     async def heads(self) -> tuple[Head | None, Head]:
         """Gives the last head noted outside the database, and where the log ends, without walking it."""
-        return self._head_file.last() if self._head_file is not None else None, await self.end()
+        return self._parts.head_file.last() if self._parts.head_file is not None else None, await self.end()
 
     async def end(self) -> Head:
         """Gives where the log ends."""
-        rows = await self._store.read(log.latest(1))
+        rows = await self._parts.store.read(log.latest(1))
         return Head(rows[-1][0], rows[-1][-1]) if rows else START

@@ -27,8 +27,7 @@ from toolgate.model import LOCAL, Actor
 from toolgate.screening.lookalikes import marked, person
 from toolgate.store import keys as table
 from toolgate.store.database import Transaction, now
-from toolgate.store.keys import ApiKey
-from toolgate.store.state_keys import key_for
+from toolgate.store.keys import ApiKey, key_for
 from toolgate.tasks import BackgroundTasks, uninterrupted
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from toolgate.errors import SettingsError, StoreError
 from toolgate.registry.catalog import ToolSource
 from toolgate.registry.python_source import EntryPointSource, FolderSource, PackageSource
-from toolgate.store import state_keys
+from toolgate.store import keys
 from toolgate.store.data_folder import make_home
 from toolgate.threads import to_thread
 from toolgate.trust import Untrusted
@@ -20,20 +20,20 @@ logger = logging.getLogger("toolgate")
 
 
 class Lifecycle:
-    """The life of one App's parts: `start`, `drain`, `close`."""
+    """The life of one App's parts, from `start` to `end`."""
 
     def __init__(self, parts: "Parts", tools: "ToolsFacet") -> None:
         self._parts = parts
         self._tools = tools
         self._held = contextlib.AsyncExitStack()
-        """What `close` lets go of, last taken first."""
+        """What `end` lets go of, last taken first."""
 
     async def start(self) -> None:
         """Opens the store, loads all tools and starts what runs in the background. What fails here is closed again."""
         try:
             await self._start()
         except BaseException:
-            await self.close()
+            await self._held.aclose()
             raise
 
     async def _start(self) -> None:
@@ -61,20 +61,18 @@ class Lifecycle:
             parts.heads.start()
         parts.details.start()
 
-    async def drain(self) -> None:
-        """Waits for running calls, as long as the settings say, then stops what runs tools and saves the catalog."""
+    async def end(self) -> None:
+        """Waits for running calls, as long as the settings say, stops what runs tools, saves the catalog, and closes all
+        parts, last opened first, after what is still to be written is. One that fails to close keeps none of the others
+        from it; its error is raised at the end."""
         parts = self._parts
-        await parts.running.wait(parts.settings.shutdown_seconds)
-        if parts.running.count:
-            logger.warning("%d calls still run and are left behind", parts.running.count)
-        for trouble in await parts.execution.close():
-            logger.warning("%s", trouble)
-        await parts.catalog_sync.save()
-
-    async def close(self) -> None:
-        """Closes everything, last opened first, after what is still to be written is. A part that fails to close keeps none
-        of the others from it; its error is raised at the end."""
-        await self._held.aclose()
+        async with self._held:
+            await parts.running.wait(parts.settings.shutdown_seconds)
+            if parts.running.count:
+                logger.warning("%d calls still run and are left behind", parts.running.count)
+            for trouble in await parts.execution.close():
+                logger.warning("%s", trouble)
+            await parts.catalog_sync.save()
 
     def _hold(self) -> None:
         """Notes how the parts are closed: the store, which all others write to, last."""
@@ -119,9 +117,9 @@ class Lifecycle:
         project, store = self._parts.project, self._parts.store
         if not project.judges_database:
             return
-        mark = await store.read(state_keys.known_key("project"))
+        mark = await store.read(keys.known_key("project"))
         if mark is None:
-            mark = await store.transact(state_keys.key_for("project"))
+            mark = await store.transact(keys.key_for("project"))
         try:
             project.bind(mark, fresh=fresh)
         except Untrusted:

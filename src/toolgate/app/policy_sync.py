@@ -3,17 +3,16 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyData, PolicyError
-from toolgate.gates.policy.gate import Observer
 from toolgate.gates.policy.open import open_engine, pushed_text
-from toolgate.project import Project
-from toolgate.registry.catalog import Catalog
-from toolgate.settings import Settings
 from toolgate.store.catalog import Flags
 from toolgate.tasks import start_task
 from toolgate.threads import to_thread
+
+if TYPE_CHECKING:
+    from toolgate.app.assembly import Parts
 
 WATCH_SECONDS = 1.0
 
@@ -26,14 +25,8 @@ class PolicySync:
     data: PolicyData
     """What the policy decides by; known when the App is open."""
 
-    def __init__(
-        self, settings: Settings, project: Project, guard: Guard, catalog: Catalog, observer: Observer | None
-    ) -> None:
-        self._settings = settings
-        self._project = project
-        self._guard = guard
-        self._catalog = catalog
-        self._observer = observer
+    def __init__(self, parts: "Parts") -> None:
+        self._parts = parts
         self._watching: asyncio.Task[None] | None = None
         self.use(Flags())
 
@@ -49,45 +42,45 @@ class PolicySync:
     def use(self, flags: Flags) -> None:
         """Takes the flags of tools, tenants and personas that hold from now on."""
         self.data = PolicyData(
-            catalog=self._catalog.policy_entry,
-            names=self._catalog.names,
+            catalog=self._parts.catalog.policy_entry,
+            names=self._parts.catalog.names,
             tenants=flags.tenants,
             personas=flags.personas,
             can_add_tools=flags.can_add_tools,
             global_deny=flags.global_deny,
             restricted_tenants=flags.restricted_tenants,
-            enforced=self._settings.enforcement.enforced_tools,
-            tenant_names=self._catalog.tenant_names,
+            enforced=self._parts.settings.enforcement.enforced_tools,
+            tenant_names=self._parts.catalog.tenant_names,
             epoch=flags.epoch,
         )
-        self._guard.use(self.data)
+        self._parts.guard.use(self.data)
 
     async def push(self) -> None:
         """Gives an OPA server what it is to decide by. If it does not take it, it denies everything until it does."""
-        engine = self._guard.engine
-        if not (self._settings.policy.push and engine.remote is True):
+        engine = self._parts.guard.engine
+        if not (self._parts.settings.policy.push and engine.remote is True):
             return
         try:
-            await engine.push(pushed_text(self._settings.policy, self._project.refusal), self.data.whole())
+            await engine.push(pushed_text(self._parts.settings.policy, self._parts.project.refusal), self.data.whole())
         except PolicyError as error:
             logger.error("%s", error)
-        self._guard.forget()
+        self._parts.guard.forget()
 
     async def reload(self) -> None:
         """Reads the policy's file again. One that is wrong is refused, and the policy in force stays."""
-        if self._guard.engine.remote is False:
-            engine = await to_thread(open_engine, self._settings.policy, None, self._project.refusal)
-            self._guard.set_engine(engine)
+        if self._parts.guard.engine.remote is False:
+            engine = await to_thread(open_engine, self._parts.settings.policy, None, self._parts.project.refusal)
+            self._parts.guard.set_engine(engine)
         await self.push()
 
     async def _watch(self) -> None:
         """Takes a changed policy file without a restart, and pushes again what an OPA server did not take."""
-        file, engine = self._settings.policy.file, self._guard.engine
+        file, engine = self._parts.settings.policy.file, self._parts.guard.engine
         known = _stamp(file)
-        while file is not None or self._settings.policy.push or self._observer is not None:
+        while file is not None or self._parts.settings.policy.push or self._parts.observer is not None:
             await asyncio.sleep(WATCH_SECONDS)
-            if self._observer is not None:
-                self._observer.reload_changed()
+            if self._parts.observer is not None:
+                self._parts.observer.reload_changed()
             if (found := _stamp(file)) != known:
                 known = found
                 try:

@@ -1,18 +1,17 @@
 """`app.secrets`: secrets that tools and servers are given. Names go out, values never do."""
 
-import asyncio
-import inspect
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from toolgate.errors import Denied, StoreError, described
-from toolgate.gates.secrets.names import SERVERS, Owner, key_of
+from toolgate.app.checks.check import ask_tool
+from toolgate.app.facets import Facet
+from toolgate.errors import Denied, SettingsError, StoreError, described
+from toolgate.gates.secrets.gate import Secrets
+from toolgate.gates.secrets.names import OF_LOGINS, OF_SERVERS, SERVER_PREFIX, SERVERS, Owner, key_of
 from toolgate.gates.secrets.sources import ListedSecret, Readable, Vault, listed
 from toolgate.model import LOCAL, Actor, Entry
 from toolgate.tasks import uninterrupted
-
-if TYPE_CHECKING:
-    from toolgate.app.assembly import Parts
 
 
 class SecretSource(NamedTuple):
@@ -34,19 +33,12 @@ class CredentialTest(NamedTuple):
     advice: str | None = None
 
 
-class SecretsFacet:
+class SecretsFacet(Facet):
     """The secrets of this installation."""
-
-    def __init__(self, parts: "Parts") -> None:
-        self._catalog = parts.catalog
-        self._events = parts.events
-        self._redactor = parts.redactor
-        self._secrets = parts.secrets
-        self._threads = parts.local.threads
 
     def has(self, name: str, actor: Actor | None = None) -> bool:
         """Tells whether a secret is set for an actor."""
-        return self._secrets.find(name, actor or LOCAL) is not None
+        return self._parts.secrets.find(name, actor or LOCAL) is not None
 
     def check_place(self, where: str) -> None:
         """Raises `StoreError` if no secret can be set there, before anybody is asked for a value."""
@@ -69,9 +61,9 @@ class SecretsFacet:
         """Tests the credential that a tool would be given for an actor, by the tool's own `test_auth(credential)`: a method
         of a class-based tool or an attribute of a function. Raises `CallError` if there is no such tool."""
         actor = actor or LOCAL
-        tested = await self._test(self._catalog.resolve(tool, actor.tenant), actor)
+        tested = await self._test(self._parts.catalog.resolve(tool, actor.tenant), actor)
         details = {"credential": tested.credential, "result": tested.result}
-        await self._events.record("credential.tested", actor, tool, details)
+        await self._parts.events.record("credential.tested", actor, tool, details)
         return tested
 
     async def _test(self, entry: Entry, actor: Actor) -> CredentialTest:
@@ -79,7 +71,7 @@ class SecretsFacet:
             return CredentialTest("not needed", "it declares no credential")
         name = entry.auth.config_key
         try:
-            value = self._secrets.credential(entry, actor)
+            value = self._parts.secrets.credential(entry, actor)
         except Denied as error:
             return CredentialTest("missing", error.reason or error.message, name, error.suggestion)
         if value is None:
@@ -90,41 +82,17 @@ class SecretsFacet:
         if method is None:
             advice = "Give the tool a method `async def test_auth(self, credential: str) -> bool`."
             return CredentialTest("untested", f"{name} is set, but the tool has no way to test it", name, advice)
-        trouble, works = await self._ask(entry, partial(method, value))
-        if trouble is not None:
-            return CredentialTest("failed", self._redactor.text(trouble, (value,)), name)
+        try:
+            works = await ask_tool(self._parts, code.instance, partial(method, value), entry.timeout) is True
+        except TimeoutError:
+            return CredentialTest("failed", f"no answer within {entry.timeout:g} s", name)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
+            return CredentialTest("failed", self._parts.redactor.text(described(error), (value,)), name)
         words = f"{name} works" if works else f"{name} was refused"
         return CredentialTest("works" if works else "refused", words, name)
 
-    async def _ask(self, entry: Entry, method: "partial[Any]") -> tuple[str | None, bool]:
-        """What went wrong, and the tool's answer. The tool is made ready as for a call and cleaned up again."""
-        instance: Any = entry.implementation.instance
-        try:
-            async with asyncio.timeout(entry.timeout):
-                if hasattr(instance, "initialize"):
-                    await self._run(instance.initialize)
-                try:
-                    return None, await self._run(method) is True
-                finally:
-                    if hasattr(instance, "cleanup"):
-                        await self._run(instance.cleanup)
-        except TimeoutError:
-            return f"no answer within {entry.timeout:g} s", False
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
-            return described(error), False
-
-    async def _run(self, method: Any) -> Any:
-        if inspect.iscoroutinefunction(method.func if isinstance(method, partial) else method):
-            return await method()
-        future = self._threads.submit(method)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self._threads.give_up()
-            raise
-
     def _vaults(self) -> list[Vault]:
-        return [source for source in self._secrets.sources if isinstance(source, Vault)]
+        return [source for source in self._parts.secrets.sources if isinstance(source, Vault)]
 
     def _vault(self, where: str) -> Vault:
         found = next((vault for vault in self._vaults() if vault.name == where), None)
@@ -138,11 +106,11 @@ class SecretsFacet:
             "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user,
             "for_servers": owner.space == SERVERS, "source": source,
         }  # fmt: skip
-        await self._events.record(action, LOCAL, "", details)
+        await self._parts.events.record(action, LOCAL, "", details)
 
     def list(self) -> tuple[SecretSource, ...]:
         """Gives the sources that can say what they have, and the secrets in each."""
-        return tuple(_source(one) for one in self._secrets.sources if isinstance(one, Readable))
+        return tuple(_source(one) for one in self._parts.secrets.sources if isinstance(one, Readable))
 
     @uninterrupted
     async def set(self, name: str, value: str, owner: Owner, where: str = "file") -> None:
@@ -158,3 +126,51 @@ def _source(source: Readable) -> SecretSource:
         return SecretSource(source.name, tuple(listed(source)) if why is None else (), why)
     except StoreError as error:
         return SecretSource(source.name, (), str(error))
+
+
+class ServerSecrets:
+    """The secrets of MCP servers: those that their settings name, and their logins. No caller can refer to either."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    def find(self, name: str) -> str | None:
+        """A secret that the settings of a server name."""
+        return self._secrets.find_own(name, OF_SERVERS)
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Those of these names that are not set."""
+        return [name for name in names if self.find(name) is None]
+
+    def login(self, name: str) -> str | None:
+        """A part of a server's login, for that server alone: settings can't name it."""
+        return self._secrets.find_own(name, OF_LOGINS)
+
+    def keep_login(self, name: str, value: str) -> None:
+        """Keeps a part of a server's login."""
+        vault = next((source for source in self._secrets.sources if isinstance(source, Vault)), None)
+        if vault is None:
+            raise StoreError("There is no place to keep a server's login in.")
+        vault.set(key_of(name, OF_LOGINS), value)
+
+    def keep(self, secrets: Mapping[str, str], own: Collection[str] = ()) -> None:
+        """Keeps the credentials of servers. One that is there already stays, unless it is `own` to the server that is
+        changed: something else may need it."""
+        if not secrets:
+            return
+        vaults = (one for one in self._secrets.sources if isinstance(one, Vault) and one.why_not() is None)
+        vault = next(vaults, None)
+        if vault is None:
+            raise StoreError(
+                f"The values of {', '.join(secrets)} can't be kept as secrets here.",
+                suggestion=f"Leave them out, and set them in Toolgate's environment as {SERVER_PREFIX}NAME.",
+            )
+        held = vault.held()
+        for name, value in secrets.items():
+            if name not in own and key_of(name, OF_SERVERS) in held and self.find(name) != value:
+                raise SettingsError(
+                    f"There is a secret {name} already, with another value.",
+                    suggestion=f"`toolgate secrets remove {name} --servers` removes it.",
+                )
+        for name, value in secrets.items():
+            vault.set(key_of(name, OF_SERVERS), value)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from toolgate.app.renamed import CallableFacet
+from toolgate.app.facets import CallableFacet
 from toolgate.app.server_status import ServerStatus, definition_counts
 from toolgate.errors import Denied, SettingsError, did_you_mean
 from toolgate.extras import require
@@ -40,7 +40,6 @@ from toolgate.settings import ServerSettings
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
-    from toolgate.app.assembly import Parts
     from toolgate.mcp.pins import AcceptedItems
     from toolgate.mcp.server.prompts_resources import UpstreamConnections
 
@@ -50,17 +49,10 @@ MAX_AUDITED_URI_CHARS = 2_048
 class ServersFacet(CallableFacet):
     """The MCP servers of this installation."""
 
-    def __init__(self, parts: "Parts") -> None:
-        self.connections: UpstreamConnections = parts.servers_engine
+    @property
+    def connections(self) -> "UpstreamConnections":
         """What the servers list now, and how their connections stand; nothing can be called through it."""
-        self._store_sync = parts.store_sync
-        self._engine = parts.servers_engine
-        self._events = parts.events
-        self._guard = parts.guard
-        self._mcp_tools = parts.mcp_tools
-        self._secrets = parts.server_secrets
-        self._settings = parts.settings
-        self._store = parts.store
+        return self._parts.servers_engine
 
     def _status(
         self,
@@ -71,7 +63,7 @@ class ServersFacet(CallableFacet):
         trouble: str | None,
     ) -> ServerStatus:
         name = upstream.name
-        listing = recorded.listings.get(name) if self._mcp_tools.is_listed(name) else None
+        listing = recorded.listings.get(name) if self._parts.mcp_tools.is_listed(name) else None
         return ServerStatus(
             name,
             upstream.settings,
@@ -93,14 +85,16 @@ class ServersFacet(CallableFacet):
         from toolgate.mcp.client.packages import installed
 
         with suppress(Unreachable):  # for what is not the name of a package
-            found = installed(upstream.name, upstream.settings, None if self._settings.in_memory else self._settings.home)
+            found = installed(
+                upstream.name, upstream.settings, None if self._parts.settings.in_memory else self._parts.settings.home
+            )
             return None if found is None else found.version
         return None
 
     def _issuer_of(self, upstream: Upstream) -> str | None:
         from toolgate.mcp.client.login import issuer_of
 
-        return issuer_of(upstream.name, upstream.settings, self._secrets.login)
+        return issuer_of(upstream.name, upstream.settings, self._parts.server_secrets.login)
 
     async def get(self, name: str) -> ServerStatus:
         """Gives one MCP server. Raises `SettingsError` if there is none of that name."""
@@ -111,29 +105,29 @@ class ServersFacet(CallableFacet):
 
     def _is_in_settings(self, name: str) -> bool:
         """Tells a server that the settings make from one that was added, of which they may say more."""
-        said = self._settings.servers.get(name)
+        said = self._parts.settings.servers.get(name)
         return said is not None and names_program(said)
 
     async def _check_not_in_settings(self, name: str, actor: Actor | None, suggestion: str) -> None:
         """Refuses to change a server of the settings. An actor may not change one either of which they only say more: that
         was said of another program, and may name secrets. Nor one that only another process's settings have."""
-        if self._is_in_settings(name) or (actor is not None and name in self._settings.servers):
+        if self._is_in_settings(name) or (actor is not None and name in self._parts.settings.servers):
             raise SettingsError(f"Server {name} is in the settings file.", suggestion=suggestion)
-        if actor is not None and name in named_servers(self._settings):
+        if actor is not None and name in named_servers(self._parts.settings):
             raise SettingsError(f"Server {name} is in the settings file: secrets.use names it.", suggestion=suggestion)
-        if actor is not None and await self._store.read(table.is_of_settings(name)):
+        if actor is not None and await self._parts.store.read(table.is_of_settings(name)):
             raise SettingsError(
                 f"Server {name} is, or was, in the settings file of another process.",
                 suggestion="Use another name, or have the operator change it there.",
             )
 
     def _no_server(self, name: str) -> SettingsError:
-        why = self._mcp_tools.why_unusable(name)
+        why = self._parts.mcp_tools.why_unusable(name)
         if why is not None:
             advice = f"Correct its settings (servers.{name}), or remove or replace it if it was added."
             return SettingsError(f"Server {name} can't be used: {why.rstrip('.')}.", suggestion=advice)
-        advice = did_you_mean(name, self._mcp_tools.upstreams) or "`toolgate servers list` shows them."
-        if not self._mcp_tools.upstreams:
+        advice = did_you_mean(name, self._parts.mcp_tools.upstreams) or "`toolgate servers list` shows them."
+        if not self._parts.mcp_tools.upstreams:
             advice = "There are none yet: `toolgate servers add NAME -- COMMAND …` adds one."
         return SettingsError(f"There is no server named {name[:64]}.", suggestion=advice)
 
@@ -152,11 +146,11 @@ class ServersFacet(CallableFacet):
         (`accept`)."""
         given, upstream, before = await self._checked_server(name, settings, secrets, actor, replace=replace)
         whole = upstream.settings
-        self._secrets.keep(secrets or {}, () if before is None else secrets_in(before.settings))
+        self._parts.server_secrets.keep(secrets or {}, () if before is None else secrets_in(before.settings))
         by = table.OPERATOR if actor is None else f"{actor.tenant}/{actor.user}"
-        await self._store_sync.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
+        await self._parts.store_sync.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
         details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
-        await self._events.record("mcp.server_added", actor or LOCAL, "", details)
+        await self._parts.events.record("mcp.server_added", actor or LOCAL, "", details)
         return await self.get(name)
 
     async def try_out(
@@ -172,12 +166,12 @@ class ServersFacet(CallableFacet):
         can't be used; `details` has the last lines of its stderr. False: it can't be tried, since it is off or a secret is
         missing. Otherwise it runs, and `add` with the same settings takes it over."""
         _, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
-        brought, enabled = secrets or {}, upstream.settings.enabled and self._settings.mcp.enabled
+        brought, enabled = secrets or {}, upstream.settings.enabled and self._parts.settings.mcp.enabled
         if not enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
             return False
         self._check_enabled(name)
-        async with self._engine.trial(name, upstream.settings, brought):
-            await ask(self._engine, upstream)
+        async with self._parts.servers_engine.trial(name, upstream.settings, brought):
+            await ask(self._parts.servers_engine, upstream)
         return True
 
     async def _checked_server(
@@ -195,14 +189,14 @@ class ServersFacet(CallableFacet):
         if not TOOL_NAME.match(name):
             raise SettingsError("The name of a server is a letter, then letters, digits, _ and -, at most 64 in all.")
         await self._check_not_in_settings(name, actor, "Change it there.")
-        if not replace and name in self._mcp_tools.upstreams:
+        if not replace and name in self._parts.mcp_tools.upstreams:
             raise SettingsError(
                 f"There is a server named {name} already.", suggestion="Give this one another name, or say `--replace`."
             )
         given = settings if isinstance(settings, ServerSettings) else validated(name, settings)
         given = self._reaching(given.with_whole_paths())
-        upstream = upstream_of(name, completed(given, self._settings.servers.get(name)))
-        before = self._mcp_tools.upstreams.get(name)
+        upstream = upstream_of(name, completed(given, self._parts.settings.servers.get(name)))
+        before = self._parts.mcp_tools.upstreams.get(name)
         self._check_names(upstream)
         if actor is not None:
             same = before is not None and before.identity == upstream.identity
@@ -212,7 +206,7 @@ class ServersFacet(CallableFacet):
         return given, upstream, before
 
     def _check_names(self, upstream: Upstream) -> None:
-        clash = self._mcp_tools.names.clash(upstream)
+        clash = self._parts.mcp_tools.names.clash(upstream)
         if clash is not None:
             raise SettingsError(
                 f"Server {upstream.name} can't be added: {clash}.",
@@ -223,7 +217,7 @@ class ServersFacet(CallableFacet):
     def _reaching(self, given: ServerSettings) -> ServerSettings:
         """Settings with the host that a preset works on, if its address is a secret that is set and no host is named."""
         preset = preset_of(given)
-        address = self._secrets.find(preset.reaches) if preset is not None and preset.reaches else None
+        address = self._parts.server_secrets.find(preset.reaches) if preset is not None and preset.reaches else None
         if address is None or given.domains or given.network is not None:
             return given
         try:
@@ -238,26 +232,26 @@ class ServersFacet(CallableFacet):
         """Removes a server that was added, with its tools and what was accepted of them."""
         await self._may_connect(name, actor)
         await self._check_not_in_settings(name, actor, "Take it out there.")
-        if not await self._store_sync.change(table.remove_server(name)):
+        if not await self._parts.store_sync.change(table.remove_server(name)):
             raise self._no_server(name)
-        await self._events.record("mcp.server_removed", actor or LOCAL, "", {"server": name})
+        await self._parts.events.record("mcp.server_removed", actor or LOCAL, "", {"server": name})
 
     @uninterrupted
     async def restart(self, name: str, *, actor: Actor | None = None) -> None:
         """Restarts a server in every process that has it running."""
         await self._may_connect(name, actor)
         await self.get(name)
-        await self._store_sync.change(table.ask_restart(name))
-        await self._events.record("mcp.server_restarted", actor or LOCAL, "", {"server": name})
+        await self._parts.store_sync.change(table.ask_restart(name))
+        await self._parts.events.record("mcp.server_restarted", actor or LOCAL, "", {"server": name})
 
     async def refresh(self, name: str) -> Comparison:
         """Asks a server what it has now, and compares that with what was accepted. It is started if need be."""
         await self.get(name)
         self._check_enabled(name)
-        return await self._mcp_tools.refresh(name)
+        return await self._parts.mcp_tools.refresh(name)
 
     def _check_enabled(self, name: str) -> None:
-        if not self._settings.mcp.enabled:
+        if not self._parts.settings.mcp.enabled:
             raise SettingsError(
                 f"Server {name} is not used: the setting mcp.enabled is false.",
                 suggestion="Set it to true: in the settings file, or in the variable TOOLGATE_MCP__ENABLED.",
@@ -266,8 +260,8 @@ class ServersFacet(CallableFacet):
 
     async def quarantined(self, server: str | None = None) -> list[PendingDefinition]:
         """Gives the definitions that wait to be accepted: of a server, or of all."""
-        await self._mcp_tools.look()
-        return await self._mcp_tools.waiting(server)
+        await self._parts.mcp_tools.look()
+        return await self._parts.mcp_tools.waiting(server)
 
     @uninterrupted
     async def accept(self, shown: Iterable[PendingDefinition], *, actor: Actor | None = None) -> list[PendingDefinition]:
@@ -277,8 +271,10 @@ class ServersFacet(CallableFacet):
         for name in dict.fromkeys(one.name for one in shown):
             await self._may_connect(name, actor)
         by = actor or LOCAL
-        accepted = await self._mcp_tools.accept(shown, by.user)
-        await asyncio.gather(*(self._events.record("mcp.tool_accepted", by, one.name, _accepted(one)) for one in accepted))
+        accepted = await self._parts.mcp_tools.accept(shown, by.user)
+        await asyncio.gather(
+            *(self._parts.events.record("mcp.tool_accepted", by, one.name, _accepted(one)) for one in accepted)
+        )
         return accepted
 
     @uninterrupted
@@ -318,67 +314,69 @@ class ServersFacet(CallableFacet):
         require("mcp")
         settings = (await self.get(name)).settings
         self._check_enabled(name)
-        keep = None if self._settings.in_memory else self._secrets.keep_login
-        tokens = self._secrets.login
+        keep = None if self._parts.settings.in_memory else self._parts.server_secrets.keep_login
+        tokens = self._parts.server_secrets.login
         issuer = await login(
-            name, settings, self._secrets.find, keep, show,
+            name, settings, self._parts.server_secrets.find, keep, show,
             tokens=tokens, browser=browser, accept_issuer=accept_issuer,
         )  # fmt: skip
-        await self._store_sync.change(table.ask_restart(name))
-        await self._events.record("mcp.server_login", actor or LOCAL, "", {"server": name, "issuer": issuer})
+        await self._parts.store_sync.change(table.ask_restart(name))
+        await self._parts.events.record("mcp.server_login", actor or LOCAL, "", {"server": name, "issuer": issuer})
         return issuer
 
     @property
     def accepted_items(self) -> "AcceptedItems":
         """The prompts and resources that were accepted; another object as soon as they are others."""
-        return self._mcp_tools.items
+        return self._parts.mcp_tools.items
 
     @property
     def unreachable(self) -> list[str]:
         """The names of servers that can't be reached now: their tools may be missing, or fail."""
-        return [*self._mcp_tools.unreachable()]
+        return [*self._parts.mcp_tools.unreachable()]
 
     @property
     def problems(self) -> list[ToolProblem]:
         """Servers and tools of theirs that can't be used, and why."""
-        return self._mcp_tools.problems
+        return self._parts.mcp_tools.problems
 
     def is_listed(self, name: str) -> bool:
         """Tells whether it is known what a server has."""
-        return self._mcp_tools.is_listed(name)
+        return self._parts.mcp_tools.is_listed(name)
 
     def why_unusable(self, name: str) -> str | None:
         """Gives what is wrong with the settings of a server; None: nothing is, or there is no such server."""
-        return self._mcp_tools.why_unusable(name)
+        return self._parts.mcp_tools.why_unusable(name)
 
     def has(self, name: str) -> bool:
         """Tells whether there is a server of this name, usable or not."""
-        return name in self._mcp_tools.upstreams or self.why_unusable(name) is not None
+        return name in self._parts.mcp_tools.upstreams or self.why_unusable(name) is not None
 
     def items(self, name: str) -> list[str]:
         """Gives the prompts and resources of a server that were accepted."""
-        return [*self._mcp_tools.items.labels(name)]
+        return [*self._parts.mcp_tools.items.labels(name)]
 
     async def subscribe(self, name: str, uri: str, *, tool: str, actor: Actor) -> None:
         """Has listeners of `connections` told when a resource changes, until as many have unsubscribed. The actor, who may
         read it with a tool, is on record."""
         details = {"server": name, "uri": uri[:MAX_AUDITED_URI_CHARS]}
-        await self._events.record("mcp.resource_watched", actor, tool, details)
-        await self._engine.subscribe(name, uri)
+        await self._parts.events.record("mcp.resource_watched", actor, tool, details)
+        await self._parts.servers_engine.subscribe(name, uri)
 
     def on_step(self, name: str, tell: Callable[[str], None]) -> None:
         """Has a function called with each step of a server's installation and start."""
-        self._engine.listen(lambda server, what, words: tell(words or "") if (server, what) == (name, "step") else None)
+        self._parts.servers_engine.listen(
+            lambda server, what, words: tell(words or "") if (server, what) == (name, "step") else None
+        )
 
     def missing_secrets(self, settings: ServerSettings) -> list[str]:
         """Gives the names of the secrets that a server is to be given, and that are not set."""
-        return self._secrets.missing(secrets_in(settings))
+        return self._parts.server_secrets.missing(secrets_in(settings))
 
     def _check_needed(self, one: ImportedServer, use: Collection[str]) -> None:
         """Whoever wrote a file chose the names in it, and where the values go: one that is there already was set for
         something else."""
         for name in one.missing:
-            if name not in use and self._secrets.find(name) is not None:
+            if name not in use and self._parts.server_secrets.find(name) is not None:
                 raise SettingsError(
                     f"It would be given the secret {name}, which is there already.",
                     suggestion=f"`--use-secret {name}` if that is meant for it.",
@@ -388,23 +386,23 @@ class ServersFacet(CallableFacet):
         """Whether an actor may add tools, which is what all this comes to."""
         if actor is None:
             return
-        decision = await self._guard.decide(actor, "tool.enable", name)
+        decision = await self._parts.guard.decide(actor, "tool.enable", name)
         if not decision.allow:
-            await self._events.record("mcp.change_denied", actor, "", {"server": name, "reason": decision.reason})
+            await self._parts.events.record("mcp.change_denied", actor, "", {"server": name, "reason": decision.reason})
             raise Denied(
                 "PERMISSION_DENIED", f"Changing {name} is not permitted: {decision.reason}.", reason=decision.reason
             )
 
     async def list(self) -> list[ServerStatus]:
         """Gives every MCP server, those of the settings file first."""
-        await self._mcp_tools.look()
-        recorded = await self._store.read(table.recorded())
-        counts = await self._store.read(table.counts())
-        standings = {standing.name: standing for standing in self._engine.statuses()}
-        troubles = self._mcp_tools.unreachable()
+        await self._parts.mcp_tools.look()
+        recorded = await self._parts.store.read(table.recorded())
+        counts = await self._parts.store.read(table.counts())
+        standings = {standing.name: standing for standing in self._parts.servers_engine.statuses()}
+        troubles = self._parts.mcp_tools.unreachable()
         return [
             self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(name))
-            for name, upstream in self._mcp_tools.upstreams.items()
+            for name, upstream in self._parts.mcp_tools.upstreams.items()
         ]
 
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from toolgate.app.renamed import CallableFacet
+from toolgate.app.facets import CallableFacet
 from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError, StoreError
 from toolgate.model import LOCAL, Actor, Entry, Source, Tool
 from toolgate.registry.catalog import PROBLEMS, ToolProblem, ToolSource, origin
@@ -19,7 +19,6 @@ from toolgate.store import catalog as table
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
-    from toolgate.app.assembly import Parts
     from toolgate.sandbox.custom.file import ToolFile
 
 
@@ -36,38 +35,22 @@ class AddedTool(NamedTuple):
 class ToolsFacet(CallableFacet):
     """The tools in the catalog."""
 
-    def __init__(self, parts: "Parts") -> None:
-        self._catalog = parts.catalog
-        self._catalog_sync = parts.catalog_sync
-        self._custom = parts.custom
-        self._events = parts.events
-        self._guard = parts.guard
-        self._kinds = parts.kinds
-        self._mcp_tools = parts.mcp_tools
-        self._notices = parts.notices
-        self._policy = parts.policy
-        self._project = parts.project
-        self._rules = parts.rules
-        self._sandbox = parts.sandbox
-        self._settings = parts.settings
-        self._store_sync = parts.store_sync
-
     # -- what there is
 
     async def _permitted(self, actor: Actor) -> tuple[Tool, ...]:
-        if self._notices.changed():
-            await self._notices.catch_up(self._store_sync.refresh)
-        enabled = self._catalog.permitted(actor)
-        if self._guard.native:
+        if self._parts.notices.changed():
+            await self._parts.notices.catch_up(self._parts.store_sync.refresh)
+        enabled = self._parts.catalog.permitted(actor)
+        if self._parts.guard.native:
             return enabled
-        seen = set(await self._guard.permitted(actor, [tool.name for tool in enabled]))
+        seen = set(await self._parts.guard.permitted(actor, [tool.name for tool in enabled]))
         return tuple(tool for tool in enabled if tool.name in seen)
 
     async def export(self, shape: Shape, actor: Actor | None = None) -> list[dict[str, Any]]:
         """Gives the tools that an actor may see in the shape that a model's API or an MCP client takes."""
         actor = actor or LOCAL
         permitted = await self._permitted(actor)
-        return export((self._catalog.resolve(tool.name, actor.tenant) for tool in permitted), shape)
+        return export((self._parts.catalog.resolve(tool.name, actor.tenant) for tool in permitted), shape)
 
     async def typed(self, language: Literal["typescript", "python"], actor: Actor | None = None) -> str:
         """Gives the tools that an actor may see as declarations of functions, for a program (`run_program`)."""
@@ -78,37 +61,37 @@ class ToolsFacet(CallableFacet):
     async def token_costs(self, actor: Actor | None = None) -> dict[str, int]:
         """Gives how many tokens each tool's definition takes: of all tools, or of those that an actor may see. Estimated
         where the extra `tokens` is not installed."""
-        entries = self._catalog.entries()
+        entries = self._parts.catalog.entries()
         if actor is not None:
-            entries = [self._catalog.resolve(tool.name, actor.tenant) for tool in await self._permitted(actor)]
-        return await self._catalog_sync.token_costs(entries)
+            entries = [self._parts.catalog.resolve(tool.name, actor.tenant) for tool in await self._permitted(actor)]
+        return await self._parts.catalog_sync.token_costs(entries)
 
     @property
     def problems(self) -> list[ToolProblem]:
         """The tools that could not be loaded, and why."""
-        custom = self._custom.problems if self._custom is not None else ()
-        return [*self._catalog.problems, *custom, *self._mcp_tools.problems]
+        custom = self._parts.custom.problems if self._parts.custom is not None else ()
+        return [*self._parts.catalog.problems, *custom, *self._parts.mcp_tools.problems]
 
     def entries(self) -> list[Entry]:
         """Gives every tool in the catalog as it is compiled, of all tenants: for whoever runs this installation."""
-        return self._catalog.entries()
+        return self._parts.catalog.entries()
 
     def get(self, name: str, actor: Actor | None = None) -> Entry:
         """Gives a tool of the actor's tenant, enabled or not. Raises `CallError` (TOOL_NOT_FOUND)."""
-        return self._catalog.resolve(name, (actor or LOCAL).tenant)
+        return self._parts.catalog.resolve(name, (actor or LOCAL).tenant)
 
     async def visible(self, name: str, actor: Actor) -> Entry | None:
         """Gives a tool that an actor has; None for one that is hidden, off or missing, after the same lookups: how long it
         takes tells nothing."""
-        view = self._guard.known(actor, "tool.view", name) or await self._guard.decide(actor, "tool.view", name)
-        entry = self._catalog.find(name, actor.tenant)
+        view = self._parts.guard.known(actor, "tool.view", name) or await self._parts.guard.decide(actor, "tool.view", name)
+        entry = self._parts.catalog.find(name, actor.tenant)
         if entry is None or not view.allow:
             return None
-        return entry if self._catalog.why_off(entry, actor.tenant) is None else None
+        return entry if self._parts.catalog.why_off(entry, actor.tenant) is None else None
 
     def input_schema(self, name: str, actor: Actor) -> dict[str, Any] | None:
         """Gives the schema of a tool's arguments, by the shipped policy and the flags alone; None: there is none."""
-        enabled = self._catalog.permitted(actor)
+        enabled = self._parts.catalog.permitted(actor)
         place = bisect_left(enabled, name, key=attrgetter("name"))
         return enabled[place].input_schema if place < len(enabled) and enabled[place].name == name else None
 
@@ -116,44 +99,44 @@ class ToolsFacet(CallableFacet):
     def version(self) -> tuple[int, str] | None:
         """Something that is another once catalog, flags or policy are; None while a change of another process is still to be
         taken over."""
-        return None if self._notices.changed() else (self._catalog.version, self._guard.policy_hash)
+        return None if self._parts.notices.changed() else (self._parts.catalog.version, self._parts.guard.policy_hash)
 
     async def why_off(self, entry: Entry, actor: Actor, *, door: str = "python") -> str | None:
         """Gives why an actor does not have a tool; None if it has."""
         if entry.tool.tenant not in (None, actor.tenant):
             return f"{entry.name} belongs to tenant {entry.tool.tenant}"
-        if (off := self._catalog.why_off(entry, actor.tenant)) is not None:
+        if (off := self._parts.catalog.why_off(entry, actor.tenant)) is not None:
             return off
-        decision = await self._guard.decide(actor, "tool.view", entry.name, tier=entry.tier, door=door)
+        decision = await self._parts.guard.decide(actor, "tool.view", entry.name, tier=entry.tier, door=door)
         return None if decision.allow else decision.reason
 
     def is_off(self, entry: Entry, tenant: str) -> bool:
         """Tells whether flags disable a tool for a tenant."""
-        return self._catalog.why_off(entry, tenant) is not None
+        return self._parts.catalog.why_off(entry, tenant) is not None
 
     def is_enforced(self, name: str) -> bool:
         """Tells whether `enforcement` keeps a tool enabled."""
-        return self._catalog.is_enforced(name)
+        return self._parts.catalog.is_enforced(name)
 
     def flag(self, name: str, *, tenant: str | None = None, persona: str | None = None) -> bool | None:
         """Gives the flag of a tool for everybody, a tenant or a persona; None: there is none."""
         if tenant is not None:
-            return self._catalog.tenant_flag(name, tenant)
+            return self._parts.catalog.tenant_flag(name, tenant)
         if persona is not None:
-            return name not in self._policy.data.personas.get(persona, {})
-        return self._catalog.is_on(name)
+            return name not in self._parts.policy.data.personas.get(persona, {})
+        return self._parts.catalog.is_on(name)
 
     @property
     def withheld(self) -> Mapping[str, str]:
         """The names of tools that wait to be accepted, and why."""
-        return self._mcp_tools.withheld
+        return self._parts.mcp_tools.withheld
 
     # -- where they come from
 
     def register(self, code: Any, *, source: Source = "python") -> Tool:
         """Registers a tool, as `app.register` does."""
-        entry = code if isinstance(code, Entry) else entry_of(code, source, self._rules)
-        self._catalog_sync.register(entry)
+        entry = code if isinstance(code, Entry) else entry_of(code, source, self._parts.rules)
+        self._parts.catalog_sync.register(entry)
         return entry.tool
 
     def register_many(self, codes: Iterable[Any]) -> None:
@@ -165,20 +148,20 @@ class ToolsFacet(CallableFacet):
         """Registers all tools of a source. What can't be registered is noted in `problems`."""
         for loaded in source.load():
             if isinstance(loaded, ToolProblem):
-                self._catalog.note(loaded)
+                self._parts.catalog.note(loaded)
                 continue
             try:
                 self.register(loaded)
             except DefinitionError as error:
                 problem = ToolProblem(origin(loaded), str(error))
-                self._catalog.note(problem)
+                self._parts.catalog.note(problem)
                 logging.getLogger(PROBLEMS).warning("%s: %s", *problem)
 
     async def check(self) -> None:
         """Has the sandbox compile the code of custom tools that nobody has compiled yet. What does not is taken out of the
         catalog, and is in `problems`. It happens by itself soon after the App is opened."""
-        if self._custom is not None:
-            await self._custom.check()
+        if self._parts.custom is not None:
+            await self._parts.custom.check()
 
     async def add_custom(
         self, content: bytes, file: Path, *, replace: bool = False, actor: Actor | None = None
@@ -190,12 +173,12 @@ class ToolsFacet(CallableFacet):
         """
         from toolgate.sandbox.custom.file import parse_tool_file
 
-        if self._settings.enforcement.disable_local_tools:
+        if self._parts.settings.enforcement.disable_local_tools:
             raise SettingsError(
                 "Adding tools is disabled by the setting enforcement.disable_local_tools.",
                 suggestion="Ask the operator of this installation.",
             )
-        tool = parse_tool_file(content, file, self._rules)
+        tool = parse_tool_file(content, file, self._parts.rules)
         name, target = tool.entry.name, self._custom_file(tool.entry.name)
         taken = os.path.lexists(target)
         if taken and not replace:
@@ -206,9 +189,9 @@ class ToolsFacet(CallableFacet):
             )
         unchecked = await self._why_unchecked(tool)
         _put(target, content)
-        self._project.add(target, content)
+        self._parts.project.add(target, content)
         details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
-        await self._events.record("tool.added", actor or LOCAL, name, details)
+        await self._parts.events.record("tool.added", actor or LOCAL, name, details)
         return AddedTool(tool, target, taken, unchecked)
 
     def _custom_file(self, name: str) -> Path:
@@ -216,13 +199,13 @@ class ToolsFacet(CallableFacet):
         from toolgate.sandbox.custom.folder import CustomFolder
 
         with suppress(CallError):
-            source = self._catalog.resolve(name, LOCAL.tenant).tool.source
+            source = self._parts.catalog.resolve(name, LOCAL.tenant).tool.source
             if source != "custom":
                 fault = Fault("name", f"the name is taken by a tool of source {source}")
                 raise DefinitionError(name, [fault], suggestion="Give it another name.")
-        folder = CustomFolder(self._settings.home / "tools", self._rules, self._project.refusal)
+        folder = CustomFolder(self._parts.settings.home / "tools", self._parts.rules, self._parts.project.refusal)
         folder.changes()
-        return folder.file_of(name) or self._settings.home / "tools" / f"{name}.yml"
+        return folder.file_of(name) or self._parts.settings.home / "tools" / f"{name}.yml"
 
     async def _why_unchecked(self, tool: "ToolFile") -> str | None:
         """Refuses code that does not compile; says why that cannot be told, if there is no sandbox."""
@@ -230,7 +213,7 @@ class ToolsFacet(CallableFacet):
         from toolgate.sandbox.custom.reload import compiled
 
         try:
-            problem = await compiled(tool, self._sandbox)
+            problem = await compiled(tool, self._parts.sandbox)
         except CallError as error:
             return error.message
         if problem is not None:
@@ -244,25 +227,25 @@ class ToolsFacet(CallableFacet):
         """
         actor = actor or LOCAL
         tool = definition({**fields, "source": "dynamic", "tenant": actor.tenant})
-        decision = await self._guard.decide(actor, "tool.enable", tool.name)
+        decision = await self._parts.guard.decide(actor, "tool.enable", tool.name)
         if not decision.allow:
-            await self._events.record("tool.registration_denied", actor, tool.name, {"reason": decision.reason})
+            await self._parts.events.record("tool.registration_denied", actor, tool.name, {"reason": decision.reason})
             raise Denied("PERMISSION_DENIED", f"Registering {tool.name} is not permitted: {decision.reason}.")
-        if tool.kind not in self._kinds:
-            kinds = ", ".join(sorted(self._kinds))
+        if tool.kind not in self._parts.kinds:
+            kinds = ", ".join(sorted(self._parts.kinds))
             server = "; the tools of an MCP server come with it: `toolgate servers add`" if tool.kind == "mcp" else ""
             why = f"a dynamic tool must say how it runs; {tool.kind!r} can't (possible: {kinds}){server}"
             raise DefinitionError(tool.name, [Fault("kind", why)])
-        if self._mcp_tools.keeps(tool.name):
+        if self._parts.mcp_tools.keeps(tool.name):
             raise DefinitionError(tool.name, [Fault("name", "it is kept for a tool of an MCP server")])
-        entry = compile_entry(tool, None, (), self._rules)
-        row = self._catalog_sync.add_dynamic(entry, actor)
+        entry = compile_entry(tool, None, (), self._parts.rules)
+        row = self._parts.catalog_sync.add_dynamic(entry, actor)
         try:
-            await self._store_sync.change(table.add_dynamic(row))
+            await self._parts.store_sync.change(table.add_dynamic(row))
         except StoreError:
-            self._catalog.remove(tool.name, actor.tenant)
+            self._parts.catalog.remove(tool.name, actor.tenant)
             raise
-        await self._events.record("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
+        await self._parts.events.record("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
         return tool
 
     # -- for whom they are enabled
@@ -309,10 +292,10 @@ class ToolsFacet(CallableFacet):
         actor = actor or LOCAL
         if tenant is not None and persona is not None:
             raise ValueError("a flag is for a tenant or for a persona, not for both")
-        entry = self._catalog.resolve(tool, actor.tenant)
+        entry = self._parts.catalog.resolve(tool, actor.tenant)
         if tenant is None and persona is None:
             tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
-        if enabled is False and self._catalog.is_enforced(tool):
+        if enabled is False and self._parts.catalog.is_enforced(tool):
             raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
         if tenant is not None:
             change = table.set_tenant_flags([(tenant, tool, enabled)])
@@ -322,17 +305,17 @@ class ToolsFacet(CallableFacet):
             change = table.set_enabled(tool, entry.tool.enabled, None)
         else:
             change = table.set_enabled(tool, enabled, actor.user)
-        await self._store_sync.change(change)
+        await self._parts.store_sync.change(change)
         action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
         details = {"for_tenant": tenant, "for_persona": persona, "reason": reason}
-        await self._events.record(action, actor, tool, details)
+        await self._parts.events.record(action, actor, tool, details)
 
     @uninterrupted
     async def set_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
         """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred."""
         listed = [*flags]
-        await self._store_sync.change(table.set_tenant_flags(listed))
-        await self._events.record("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
+        await self._parts.store_sync.change(table.set_tenant_flags(listed))
+        await self._parts.events.record("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
 
     async def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""

@@ -100,12 +100,14 @@ class CatalogSync:
     def _use_dynamic(self, rows: list[table.DynamicRow]) -> None:
         known = {(entry.tool.tenant, entry.name) for entry in self._catalog.dynamic()}
         for row in rows:
-            if (row.tenant, row.name) not in known:
+            if (row.registered_by_tenant, row.name) not in known:
                 try:
                     self._catalog.add(compile_entry(definition(orjson.loads(row.definition)), None, (), self._rules))
                 except (DefinitionError, ValueError) as error:
-                    self._catalog.note(ToolProblem(f"dynamic tool {row.name} of tenant {row.tenant}", str(error)))
-        for tenant, name in known - {(row.tenant, row.name) for row in rows}:
+                    self._catalog.note(
+                        ToolProblem(f"dynamic tool {row.name} of tenant {row.registered_by_tenant}", str(error))
+                    )
+        for tenant, name in known - {(row.registered_by_tenant, row.name) for row in rows}:
             self._catalog.remove(name, tenant)
 
     async def token_costs(self, entries: Iterable[Entry]) -> dict[str, int]:

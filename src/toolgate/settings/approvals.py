@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from toolgate.settings.section import Section
+from toolgate.settings.section import Section, matches_tool
 
 OTHER = "\0"
 """A name that no tool and no tenant has: stands for all that are not named."""
@@ -33,8 +33,7 @@ class ApprovalRule(Section):
         return self
 
     def matches(self, tool: str, tenant: str) -> bool:
-        named = self.tool is None or tool == self.tool or (self.tool.endswith("*") and tool.startswith(self.tool[:-1]))
-        return named and self.tenant in (None, tenant)
+        return matches_tool(self.tool, tool) and self.tenant in (None, tenant)
 
 
 class ApprovalSettings(Section):

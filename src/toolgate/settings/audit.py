@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from toolgate.model import Tier
-from toolgate.settings.section import Section, anchored_path
+from toolgate.settings.section import Section, anchored_path, matches_tool
 
 HTTP = re.compile(r"(put\+)?https?://")
 
@@ -24,8 +24,7 @@ class DetailRule(Section):
     """stages: what each gate said, and how long each took. output: that, and the output as it was given out."""
 
     def matches(self, tool: str, tier: str) -> bool:
-        named = self.tool is None or tool == self.tool or (self.tool.endswith("*") and tool.startswith(self.tool[:-1]))
-        return named and self.tier in (None, tier)
+        return matches_tool(self.tool, tool) and self.tier in (None, tier)
 
 
 class DetailSettings(Section):

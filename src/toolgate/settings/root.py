@@ -15,8 +15,7 @@ from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathS
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
 from toolgate.settings.section import Section, anchored_path
-from toolgate.settings.serve import ServeSettings, SessionSettings
-from toolgate.settings.servers import McpSettings, ServerSettings
+from toolgate.settings.servers import McpSettings, ServerSettings, ServeSettings, SessionSettings
 from toolgate.trust import working_directory
 
 SQLITE = "sqlite:///"

@@ -20,6 +20,11 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+def matches_tool(pattern: str | None, tool: str) -> bool:
+    """Tells whether a rule is about a tool; a `*` at the end stands for any ending. None: about every tool."""
+    return pattern is None or tool == pattern or (pattern.endswith("*") and tool.startswith(pattern[:-1]))
+
+
 def snake(name: str) -> str:
     """A name in snake_case, however it is spelled."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()

@@ -6,11 +6,12 @@ number of processes exactly one makes it.
 
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 from toolgate.store import grants
 from toolgate.store.database import Rows, Transaction, moment
-from toolgate.store.grants import GrantQuery, GrantRow, insert, instants, python_values
+from toolgate.store.grants import GrantQuery, GrantRow, instants
+from toolgate.store.sql import column, insert, is_any, select, select_one, value
 
 WINDOW = timedelta(hours=1)
 MAX_WAITING_QUESTIONS = 200
@@ -61,10 +62,6 @@ class ApprovalRow(NamedTuple):
     """The call from inside which it was asked for, and its tool: it is good there and nowhere else."""
     outer_tool: str | None = None
 
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Self:
-        return cls._make(row)._replace(**python_values(cls._fields, row, ("destructive", "complete")))
-
 
 class QuestionLimits(NamedTuple):
     """Limits on the questions to people."""
@@ -94,21 +91,14 @@ class AnswerRow(NamedTuple):
     """The call that uses it at once, where that call waited for the answer."""
 
 
-APPROVAL_COLUMNS = ", ".join(ApprovalRow._fields)
-
-
-# -- approvals
-
-
 def add(row: ApprovalRow) -> Transaction[None]:
-    yield insert("approvals", row)
+    yield insert("approvals", row._asdict())
 
 
 def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
     """One question: of a tenant, or whatever its tenant (None)."""
     owned = "TRUE" if tenant is None else "tenant_id = :tenant"
-    rows = yield f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = :id AND {owned}", {"id": id, "tenant": tenant}
-    return ApprovalRow.of(rows[0]) if rows else None
+    return select_one(ApprovalRow, "approvals", f"WHERE id = :id AND {owned}", {"id": id, "tenant": tenant})
 
 
 def covered_or_waiting(
@@ -159,16 +149,16 @@ def forget_sealed(at: datetime) -> Transaction[None]:
 
 def sealed(id: str) -> Transaction[str | None]:
     """Reads what only an approver may see of a question, encrypted; None: nothing, or no more."""
-    rows = yield "SELECT sealed FROM approvals WHERE id = :id AND state = 'waiting'", {"id": id}
-    return rows[0][0] if rows else None
+    return value("SELECT sealed FROM approvals WHERE id = :id AND state = 'waiting'", {"id": id})
 
 
 def _same_question(
     draft: ApprovalRow, busy: Collection[str], state: Literal["waiting", "approved"]
 ) -> Transaction[ApprovalRow | None]:
     """The oldest question in this state that is the draft's in all that an approval is bound to, unless it is `busy`."""
-    rows = yield (
-        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE tenant_id = :tenant AND state = :state AND user_id = :user "
+    rows = yield from select(
+        ApprovalRow, "approvals",
+        "WHERE tenant_id = :tenant AND state = :state AND user_id = :user "
         "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND workspace = :workspace "
         "AND tool_name = :tool AND fingerprint = :fingerprint AND policy_hash = :policy AND args_hash = :hash "
         "AND expires_at > :moment AND created_at <= :soon AND outer_call IS NULL ORDER BY created_at, id",
@@ -179,17 +169,16 @@ def _same_question(
             **instants(draft.created_at),
         },
     )  # fmt: skip
-    return next((waiting for waiting in map(ApprovalRow.of, rows) if waiting.id not in busy), None)
+    return next((row for row in rows if row.id not in busy), None)
 
 
 def _count_waiting(draft: ApprovalRow) -> Transaction[int]:
     """Counts the questions of the draft's user that wait. Who asks at the same moment is not counted: it is no exact
     bound."""
-    rows = yield (
+    return value(
         f"SELECT count(*) FROM approvals WHERE tenant_id = :tenant AND user_id = :user AND {STATE_SQL['waiting']}",
         {"tenant": draft.tenant_id, "user": draft.user_id, "moment": draft.created_at},
     )
-    return int(rows[0][0])
 
 
 def _check_hour(draft: ApprovalRow, limit: int, setting: str, whose: str) -> Transaction[None]:
@@ -230,11 +219,9 @@ def vote(
 
 def votes(id: str) -> Transaction[list[str]]:
     """Those who have agreed to a question that several must agree to, in order."""
-    rows: Rows = yield (
-        "SELECT answered_by FROM approval_votes WHERE approval_id = :id ORDER BY created_at, answered_by",
-        {"id": id},
+    return column(
+        "SELECT answered_by FROM approval_votes WHERE approval_id = :id ORDER BY created_at, answered_by", {"id": id}
     )
-    return [by for (by,) in rows]
 
 
 def answer(id: str, tenant: str, said: AnswerRow, at: datetime, grant: GrantRow | None = None) -> Transaction[bool]:
@@ -247,18 +234,17 @@ def answer(id: str, tenant: str, said: AnswerRow, at: datetime, grant: GrantRow 
         {**said._asdict(), "id": id, "tenant": tenant, "moment": at, "used_at": at if said.used_by else None},
     )
     if rows and grant is not None:
-        yield insert("grants", grant)
+        yield from grants.add(grant)
     return bool(rows)
 
 
 def use(id: str, tenant: str, call_id: str, at: datetime) -> Transaction[bool]:
     """Use an approval, once; False if it can't be used (any more)."""
-    rows = yield (
+    return is_any(
         "UPDATE approvals SET state = 'used', used_by = :call, used_at = :moment "
         "WHERE id = :id AND tenant_id = :tenant AND state = 'approved' AND expires_at > :moment RETURNING id",
         {"id": id, "tenant": tenant, "call": call_id, "moment": at},
     )
-    return bool(rows)
 
 
 def put_back(id: str, call_id: str) -> Transaction[None]:
@@ -308,11 +294,8 @@ def listed(
     if since is not None:
         chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
         values["since"], values["last"] = since
-    rows = yield (
-        f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE {' AND '.join(chosen)} ORDER BY created_at, id LIMIT :most",
-        values,
-    )
-    return [ApprovalRow.of(row) for row in rows]
+    where = f"WHERE {' AND '.join(chosen)} ORDER BY created_at, id LIMIT :most"
+    return select(ApprovalRow, "approvals", where, values)
 
 
 def ids(table: Literal["approvals", "grants"], tenant: str | None, beginning: str) -> Transaction[list[tuple[str, str]]]:

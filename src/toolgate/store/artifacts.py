@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from toolgate.store.database import Transaction, now
+from toolgate.store.sql import insert
 
 
 class ArtifactRow(NamedTuple):
@@ -11,8 +12,8 @@ class ArtifactRow(NamedTuple):
 
     id: str
     call_id: str
-    tenant: str
-    user: str
+    tenant_id: str
+    user_id: str
     content: bytes
     expires_at: datetime
 
@@ -21,11 +22,7 @@ def keep(row: ArtifactRow) -> Transaction[None]:
     """Keep one, and drop those whose time is over."""
     moment = now()
     yield "DELETE FROM artifacts WHERE expires_at < :moment", {"moment": moment}
-    yield (
-        "INSERT INTO artifacts (id, call_id, tenant_id, user_id, content, created_at, expires_at) "
-        "VALUES (:id, :call_id, :tenant, :user, :content, :moment, :expires_at)",
-        {**row._asdict(), "moment": moment},
-    )
+    yield insert("artifacts", {**row._asdict(), "created_at": moment})
 
 
 def fetch(artifact_id: str, tenant: str, user: str | None = None) -> Transaction[bytes | None]:

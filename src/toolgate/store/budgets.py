@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from toolgate.store.catalog import changed
-from toolgate.store.database import Transaction, moment, now
-from toolgate.store.reservations import MAX_ACCOUNT_NANO, AccountBalance, balance_of
+from toolgate.store.database import Transaction, now
+from toolgate.store.reservations import MAX_ACCOUNT_NANO, AccountBalance
+from toolgate.store.sql import made, select, upsert
 
 Period = Literal["day", "month"]
 By = Literal["tool", "user", "persona", "tenant", "day"]
@@ -64,7 +65,7 @@ def list_budgets() -> Transaction[list[BudgetRow]]:
         "ORDER BY tenant_id, persona_id, user_id, tool_name, period",
         {},
     )
-    return [BudgetRow._make((*row[:8], None if row[8] is None else moment(row[8]), row[9], None)) for row in rows]
+    return [made(BudgetRow, (*row, None)) for row in rows]
 
 
 class SpentBefore(NamedTuple):
@@ -102,25 +103,17 @@ def _count_already(row: BudgetRow, already: SpentBefore) -> Transaction[None]:
     since = yield from spent_already(row, already.starts, already.since, already.up_to)
     for account in already.accounts.keys() | since.accounts.keys():
         spent = already.accounts.get(account, 0) + since.accounts.get(account, 0)
-        yield (
-            "INSERT INTO spending (account, starts, spent) VALUES (:account, :starts, :spent) "
-            "ON CONFLICT (account, starts) DO UPDATE SET spent = excluded.spent",
-            {"account": account, "starts": already.starts, "spent": min(spent, MAX_ACCOUNT_NANO)},
-        )
+        held = {"account": account, "starts": already.starts, "spent": min(spent, MAX_ACCOUNT_NANO)}
+        yield upsert("spending", held, ("account", "starts"))
 
 
 def set_budget(row: BudgetRow, already: SpentBefore | None = None) -> Transaction[None]:
     """Set a budget, or change the one of the same id. With a new cap, its thresholds are announced anew. A new one begins
     with what was spent already."""
     before = yield "SELECT cap FROM budgets WHERE id = :id", {"id": row.id}
-    values: dict[str, Any] = {name: value for name, value in row._asdict().items() if name != "tier"}
-    yield (
-        "INSERT INTO budgets (id, tenant_id, persona_id, user_id, tool_name, period, cap, timezone, until, updated_by, "
-        "updated_at) VALUES (:id, :tenant, :persona, :user, :tool, :period, :cap, :timezone, :until, :updated_by, :moment) "
-        "ON CONFLICT (id) DO UPDATE SET cap = excluded.cap, timezone = excluded.timezone, until = excluded.until, "
-        "updated_by = excluded.updated_by, updated_at = excluded.updated_at",
-        {**values, "moment": now()},
-    )
+    whose = {"tenant_id": row.tenant, "persona_id": row.persona, "user_id": row.user, "tool_name": row.tool}
+    terms = {"cap": row.cap, "timezone": row.timezone, "until": row.until, "updated_by": row.updated_by, "updated_at": now()}
+    yield upsert("budgets", {"id": row.id, **whose, "period": row.period, **terms}, ("id",), terms)
     if not before and already is not None:
         yield from _count_already(row, already)
     if before and int(before[0][0]) != row.cap:
@@ -164,12 +157,13 @@ def holdings_of(budgets: Iterable[tuple[str, str]]) -> Transaction[list[AccountB
     """The balances of all accounts of budgets: (budget, first day of the period)."""
     found: dict[str, AccountBalance] = {}
     for budget, starts in budgets:
-        rows = yield (
-            "SELECT account, starts, spent, reserved FROM spending WHERE account LIKE :accounts AND starts >= :starts "
-            "ORDER BY account, starts",
+        rows = yield from select(
+            AccountBalance,
+            "spending",
+            "WHERE account LIKE :accounts AND starts >= :starts ORDER BY account, starts",
             {"accounts": _accounts_of(budget), "starts": starts},
         )
-        found.update({row[0]: balance_of(row) for row in rows})
+        found.update({row.account: row for row in rows})
     return list(found.values())
 
 

@@ -7,6 +7,7 @@ is removed but from the oldest on, a row that is missing while an older one is t
 from collections.abc import Sequence
 
 from toolgate.store.database import Transaction
+from toolgate.store.sql import is_any, value
 
 Detail = tuple[int, int, bytes]
 """The number of the end record, when it ended in microseconds since 1970, and what is kept of it."""
@@ -17,8 +18,7 @@ MAX_ROWS = 200
 
 def last_total() -> Transaction[int]:
     """The running total so far."""
-    rows = yield "SELECT total FROM call_details ORDER BY seq DESC LIMIT 1", {}
-    return int(rows[0][0]) if rows else 0
+    return (yield from value("SELECT total FROM call_details ORDER BY seq DESC LIMIT 1")) or 0
 
 
 def with_totals(details: Sequence[Detail], total: int) -> list[tuple[int, int, int, bytes]]:
@@ -37,8 +37,7 @@ def fetch(seq: int) -> Transaction[tuple[bytes | None, bool]]:
     if rows:
         found = rows[0][0]  # SQLite gives whatever somebody has put there, of any type
         return found if isinstance(found, bytes) else str(found).encode("utf-8", "backslashreplace"), False
-    older = yield "SELECT 1 FROM call_details WHERE seq < :seq LIMIT 1", {"seq": seq}
-    return None, bool(older)
+    return None, (yield from is_any("SELECT 1 FROM call_details WHERE seq < :seq LIMIT 1", {"seq": seq}))
 
 
 def expired(before: int, most_bytes: int) -> Transaction[list[int]]:

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from toolgate.store.database import Transaction, now
+from toolgate.store.sql import insert, select, upsert, value
 
 BATCH = 200
 GLOBAL_DENY = "global_tool_deny"
@@ -32,8 +33,8 @@ class DynamicRow(NamedTuple):
     """A tool that was registered at run time."""
 
     name: str
-    tenant: str
-    persona: str | None
+    registered_by_tenant: str
+    registered_by_persona: str | None
     source_type: str
     source_url: str | None
     input_schema: str
@@ -99,8 +100,7 @@ def _letters(index: int) -> str:
 
 
 def epoch() -> Transaction[int]:
-    rows = yield "SELECT value FROM catalog_epoch WHERE id = 1", {}
-    return int(rows[0][0])
+    return value("SELECT value FROM catalog_epoch WHERE id = 1")
 
 
 def flags() -> Transaction[Flags]:
@@ -142,32 +142,20 @@ def set_tenant_flags(rows: Iterable[tuple[str, str, bool | None]]) -> Transactio
         if enabled is None:
             yield "DELETE FROM tenant_tool_flags WHERE tenant_id = :tenant AND tool_name = :tool", key
         else:
-            yield (
-                "INSERT INTO tenant_tool_flags (tenant_id, tool_name, enabled, updated_at) "
-                "VALUES (:tenant, :tool, :enabled, :moment) "
-                "ON CONFLICT (tenant_id, tool_name) "
-                "DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at",
-                {**key, "enabled": enabled, "moment": now()},
-            )
+            row = {"tenant_id": tenant, "tool_name": tool, "enabled": enabled, "updated_at": now()}
+            yield upsert("tenant_tool_flags", row, ("tenant_id", "tool_name"))
     yield from changed()
 
 
 def set_persona_restriction(persona: str, tool: str, allowed: bool, reason: str | None) -> Transaction[None]:
-    yield (
-        "INSERT INTO persona_tool_restrictions (persona_id, tool_name, allowed, reason, updated_at) "
-        "VALUES (:persona, :tool, :allowed, :reason, :moment) ON CONFLICT (persona_id, tool_name) "
-        "DO UPDATE SET allowed = excluded.allowed, reason = excluded.reason, updated_at = excluded.updated_at",
-        {"persona": persona, "tool": tool, "allowed": allowed, "reason": reason, "moment": now()},
-    )
+    row = {"persona_id": persona, "tool_name": tool, "allowed": allowed, "reason": reason, "updated_at": now()}
+    yield upsert("persona_tool_restrictions", row, ("persona_id", "tool_name"))
     yield from changed()
 
 
 def set_can_add_tools(persona: str, allowed: bool) -> Transaction[None]:
-    yield (
-        "INSERT INTO persona_permissions (persona_id, can_add_tools, updated_at) VALUES (:persona, :allowed, :moment) "
-        "ON CONFLICT (persona_id) DO UPDATE SET can_add_tools = excluded.can_add_tools, updated_at = excluded.updated_at",
-        {"persona": persona, "allowed": allowed, "moment": now()},
-    )
+    row = {"persona_id": persona, "can_add_tools": allowed, "updated_at": now()}
+    yield upsert("persona_permissions", row, ("persona_id",))
     yield from changed()
 
 
@@ -175,23 +163,14 @@ def set_member(policy_list: PolicyList, member: str, listed: bool, reason: str |
     """Put something on one of the policy's lists, or take it off."""
     key = {"list": policy_list, "member": member}
     if listed:
-        yield (
-            "INSERT INTO policy_lists (list, member, reason, updated_at) VALUES (:list, :member, :reason, :moment) "
-            "ON CONFLICT (list, member) DO UPDATE SET reason = excluded.reason, updated_at = excluded.updated_at",
-            {**key, "reason": reason, "moment": now()},
-        )
+        yield upsert("policy_lists", {**key, "reason": reason, "updated_at": now()}, ("list", "member"))
     else:
         yield "DELETE FROM policy_lists WHERE list = :list AND member = :member", key
     yield from changed()
 
 
 def add_dynamic(row: DynamicRow) -> Transaction[None]:
-    yield (
-        "INSERT INTO dynamic_tools (name, registered_by_tenant, registered_by_persona, source_type, source_url, "
-        "input_schema, definition, enabled, created_at) VALUES (:name, :tenant, :persona, :source_type, :source_url, "
-        ":input_schema, :definition, :enabled, :moment)",
-        {**row._asdict(), "moment": now()},
-    )
+    yield insert("dynamic_tools", {**row._asdict(), "created_at": now()})
     yield from changed()
 
 
@@ -201,9 +180,4 @@ def remove_dynamic(name: str, tenant: str) -> Transaction[None]:
 
 
 def dynamic_tools() -> Transaction[list[DynamicRow]]:
-    rows = yield (
-        "SELECT name, registered_by_tenant, registered_by_persona, source_type, source_url, input_schema, definition, "
-        "enabled FROM dynamic_tools ORDER BY id",
-        {},
-    )
-    return [DynamicRow._make((*row[:-1], bool(row[-1]))) for row in rows]
+    return select(DynamicRow, "dynamic_tools", "ORDER BY id")

@@ -6,12 +6,14 @@ stood still for so long that another took the continuation over can't write, and
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow
-from toolgate.store.database import Transaction, moment
+from toolgate.store.database import Statement, Transaction, moment
+from toolgate.store.idempotency import began
 from toolgate.store.presence import IS_DEAD, alive_since
+from toolgate.store.sql import column, is_any, select, select_one, upsert
 
 MAX_CONTINUATIONS_AT_ONCE = 100
 """Continuations that one transaction prunes: each may have many steps."""
@@ -43,13 +45,6 @@ class ContinuationRow(NamedTuple):
     created_at: datetime
     expires_at: datetime
 
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Self:
-        made = cls._make(row)
-        return made._replace(
-            complete=bool(made.complete), created_at=moment(made.created_at), expires_at=moment(made.expires_at)
-        )
-
 
 class StepRow(NamedTuple):
     """A row of its steps: a call inside it."""
@@ -65,82 +60,71 @@ class StepRow(NamedTuple):
     outcome: str | None
     cost: int
 
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Self:
-        made = cls._make(row)
-        return made._replace(agreed=bool(made.agreed))
 
-
-CONTINUATION_COLUMNS = ", ".join(ContinuationRow._fields)
-STEP_COLUMNS = ", ".join(StepRow._fields)
 OURS = "id = :id AND call_id = :call AND state = 'running'"
 
 
 def get(id: str, tenant: str) -> Transaction[ContinuationRow | None]:
-    rows = yield (
-        f"SELECT {CONTINUATION_COLUMNS} FROM continuations WHERE id = :id AND tenant_id = :tenant",
-        {"id": id, "tenant": tenant},
-    )
-    return ContinuationRow.of(rows[0]) if rows else None
+    where = "WHERE id = :id AND tenant_id = :tenant"
+    return select_one(ContinuationRow, "continuations", where, {"id": id, "tenant": tenant})
 
 
 def with_key(wanted: ContinuationRow) -> Transaction[ContinuationRow | None]:
     """The one whose outer call has this idempotency key, of the same actor; also one that can't go on any more, for what it
     did must not be done again under that key."""
-    rows = yield (
-        f"SELECT {CONTINUATION_COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
+    return select_one(
+        ContinuationRow,
+        "continuations",
+        "WHERE tenant_id = :tenant_id AND user_id = :user_id "
         "AND idempotency_key = :idempotency_key AND coalesce(persona_id, '') = :persona AND scopes = :scopes "
         "ORDER BY created_at LIMIT 1",
         {**wanted._asdict(), "persona": wanted.persona_id or ""},
     )
-    return ContinuationRow.of(rows[0]) if rows else None
 
 
 def same_call(wanted: ContinuationRow, at: datetime) -> Transaction[ContinuationRow | None]:
     """The oldest that waits and whose outer call was this one, in all that it is bound to."""
-    rows = yield (
-        f"SELECT {CONTINUATION_COLUMNS} FROM continuations WHERE tenant_id = :tenant_id AND user_id = :user_id "
+    return select_one(
+        ContinuationRow,
+        "continuations",
+        "WHERE tenant_id = :tenant_id AND user_id = :user_id "
         "AND tool_name = :tool_name AND (given_hash = :given_hash OR args_hash = :given_hash) "
         "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND scopes = :scopes "
         "AND fingerprint = :fingerprint AND policy_hash = :policy_hash AND idempotency_key IS NULL "
         "AND expires_at > :moment ORDER BY created_at LIMIT 1",
-        {
-            **wanted._asdict(), "moment": at, "persona": wanted.persona_id or "", "session": wanted.session_id or "",
-        },
-    )  # fmt: skip
-    return ContinuationRow.of(rows[0]) if rows else None
+        {**wanted._asdict(), "moment": at, "persona": wanted.persona_id or "", "session": wanted.session_id or ""},
+    )
 
 
 def questions(id: str) -> Transaction[list[ApprovalRow]]:
     """The questions that it waits for, oldest first."""
-    rows = yield (
-        f"SELECT {approvals.APPROVAL_COLUMNS} FROM approvals WHERE id IN (SELECT approval_id FROM continuation_steps "
+    return select(
+        ApprovalRow,
+        "approvals",
+        "WHERE id IN (SELECT approval_id FROM continuation_steps "
         "WHERE continuation_id = :id AND state = 'asked') ORDER BY created_at, id",
         {"id": id},
     )
-    return [ApprovalRow.of(row) for row in rows]
 
 
 def workspaces(id: str) -> Transaction[frozenset[str]]:
     """The workspaces of its inner calls that were asked about, whatever became of the questions."""
-    rows = yield "SELECT DISTINCT workspace FROM approvals WHERE outer_call = :id", {"id": id}
-    return frozenset(workspace for (workspace,) in rows)
+    return frozenset((yield from column("SELECT DISTINCT workspace FROM approvals WHERE outer_call = :id", {"id": id})))
 
 
 def tools(at: datetime) -> Transaction[frozenset[str]]:
     """The tools of which a call waits."""
-    rows = yield "SELECT DISTINCT tool_name FROM continuations WHERE expires_at > :moment", {"moment": at}
-    return frozenset(name for (name,) in rows)
+    sql = "SELECT DISTINCT tool_name FROM continuations WHERE expires_at > :moment"
+    return frozenset((yield from column(sql, {"moment": at})))
 
 
 def are_over(at: datetime) -> Transaction[bool]:
     """Tells whether there is something to prune."""
-    rows = yield (
+    return is_any(
         "SELECT 1 FROM continuations WHERE expires_at <= :moment AND state = 'waiting' AND (idempotency_key IS NULL "
         "OR EXISTS (SELECT 1 FROM continuation_steps WHERE continuation_id = continuations.id)) LIMIT 1",
         {"moment": at},
     )
-    return bool(rows)
 
 
 def claim(id: str, call_id: str, process: str, *, lease: float, is_idle: bool) -> Transaction[list[StepRow] | None]:
@@ -154,10 +138,10 @@ def claim(id: str, call_id: str, process: str, *, lease: float, is_idle: bool) -
     )
     if not rows:
         return None
-    found = yield f"SELECT {STEP_COLUMNS} FROM continuation_steps WHERE continuation_id = :id ORDER BY call_id", {"id": id}
+    found = yield from select(StepRow, "continuation_steps", "WHERE continuation_id = :id ORDER BY call_id", {"id": id})
     steps: list[StepRow] = []
     for row in found:
-        kept = yield from _judged(StepRow.of(row))
+        kept = yield from _judged(row)
         if kept is not None:
             steps.append(kept)
     return steps
@@ -168,8 +152,7 @@ def _judged(step: StepRow) -> Transaction[StepRow | None]:
     its effect (it stays `running`); if it did not, it was never made, and has its approval back."""
     if step.state != "running":
         return step
-    rows = yield "SELECT 1 FROM audit_log WHERE call_id = :call AND kind = 'start' LIMIT 1", {"call": step.call_id}
-    if rows:
+    if (yield from began(step.call_id)):
         return step
     if step.approval_id is None:
         yield "DELETE FROM continuation_steps WHERE continuation_id = :id AND step = :step", _names(step)
@@ -189,8 +172,7 @@ def _names(step: StepRow) -> dict[str, Any]:
 def confirm(id: str, call_id: str) -> Transaction[bool]:
     """Tells whether it is still this call's. Asked once a start record is on disk: whoever takes the call for dead before
     that takes it from the call here, and whoever does so later finds that the call began."""
-    rows = yield f"UPDATE continuations SET state = 'running' WHERE {OURS} RETURNING id", {"id": id, "call": call_id}
-    return bool(rows)
+    return is_any(f"UPDATE continuations SET state = 'running' WHERE {OURS} RETURNING id", {"id": id, "call": call_id})
 
 
 def note(step: StepRow, call_id: str) -> Transaction[bool]:
@@ -201,14 +183,8 @@ def note(step: StepRow, call_id: str) -> Transaction[bool]:
     return True
 
 
-def _upsert(step: StepRow) -> tuple[str, dict[str, Any]]:
-    changed = ", ".join(f"{name} = excluded.{name}" for name in StepRow._fields[4:])
-    values = ", ".join(f":{name}" for name in StepRow._fields)
-    return (
-        f"INSERT INTO continuation_steps ({STEP_COLUMNS}) VALUES ({values}) "
-        f"ON CONFLICT (continuation_id, step) DO UPDATE SET {changed}",
-        step._asdict(),
-    )
+def _upsert(step: StepRow) -> Statement:
+    return upsert("continuation_steps", step._asdict(), ("continuation_id", "step"), StepRow._fields[4:])
 
 
 def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[Suspended]:
@@ -226,12 +202,10 @@ def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[Suspe
     )
     expires = max((moment(value) for (value,) in ends), default=row.expires_at)
     values = {**row._asdict(), "state": "waiting", "process_id": None, "expires_at": expires}
-    names = ", ".join(f":{name}" for name in ContinuationRow._fields)
+    changes = ("state", "process_id", "expires_at", "args_hash", "arguments", "complete")
+    sql, _ = upsert("continuations", values, ("id",), changes)
     rows = yield (
-        f"INSERT INTO continuations ({CONTINUATION_COLUMNS}) VALUES ({names}) ON CONFLICT (id) DO UPDATE SET "
-        "state = 'waiting', process_id = NULL, expires_at = excluded.expires_at, args_hash = excluded.args_hash, "
-        "arguments = excluded.arguments, complete = excluded.complete "
-        "WHERE continuations.call_id = excluded.call_id AND continuations.state = 'running' RETURNING id",
+        f"{sql} WHERE continuations.call_id = excluded.call_id AND continuations.state = 'running' RETURNING id",
         values,
     )
     if not rows:

@@ -8,7 +8,13 @@ datetimes and come out through `moment`; JSON goes in and comes out as text.
 import asyncio
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from toolgate.extras import require
+
+if TYPE_CHECKING:
+    from toolgate.store.chain import HeadFile
 
 T = TypeVar("T")
 Statement = tuple[str, Mapping[str, Any]]
@@ -70,6 +76,19 @@ class Store(Protocol):
 
     async def ping(self) -> None:
         """Raise if the database does not answer."""
+
+
+def open_store(url: str, head_file: "HeadFile | None" = None) -> Store:
+    """The store that a URL names, not yet started. A database in memory has no head outside it."""
+    if url.startswith(("memory://", "sqlite:///")):
+        from toolgate.store.sqlite import SqliteStore
+
+        path = url.partition("sqlite:///")[2]
+        return SqliteStore(Path(path), head_file) if path else SqliteStore(None)
+    require("postgres")
+    from toolgate.store.postgres import PostgresStore  # asyncpg takes 100 ms to import
+
+    return PostgresStore(url, head_file)
 
 
 def now() -> datetime:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
-from toolgate.store.database import Transaction, moment
+from toolgate.store.database import Transaction
+from toolgate.store.sql import columns, insert, is_any, made, select, select_one
 
 MAX_CLOCK_SKEW = timedelta(minutes=5)
 """By how much clocks may differ. What was made later than that from now is not valid: a clock has jumped."""
@@ -34,10 +35,6 @@ class GrantRow(NamedTuple):
     def has_room(self, estimate: int) -> bool:
         return self.cap is None or self.spent + estimate <= self.cap
 
-    @classmethod
-    def of(cls, row: tuple[Any, ...]) -> Self:
-        return cls._make(row)._replace(**python_values(cls._fields, row, ()))
-
 
 class GrantQuery(NamedTuple):
     """A call that looks for a grant."""
@@ -53,7 +50,6 @@ class GrantQuery(NamedTuple):
     at: datetime
 
 
-GRANT_COLUMNS = ", ".join(GrantRow._fields)
 VALID = "revoked_at IS NULL AND expires_at > :moment AND created_at <= :soon"
 
 
@@ -63,19 +59,20 @@ def instants(at: datetime) -> dict[str, datetime]:
 
 
 def add(row: GrantRow) -> Transaction[None]:
-    yield insert("grants", row)
+    yield insert("grants", row._asdict())
 
 
 def covering(wanted: GrantQuery) -> Transaction[list[GrantRow]]:
     """The grants that are for such a call, whether or not they have room for it; those that end first come first."""
-    rows = yield (
-        f"SELECT {GRANT_COLUMNS} FROM grants WHERE tenant_id = :tenant AND tool_name = :tool AND fingerprint = :fingerprint "
+    return select(
+        GrantRow,
+        "grants",
+        "WHERE tenant_id = :tenant AND tool_name = :tool AND fingerprint = :fingerprint "
         "AND (persona_id IS NULL OR persona_id = :persona) AND (user_id IS NULL OR user_id = :user) "
         "AND (session_id IS NULL OR (session_id = :session AND workspace = :workspace)) "
         f"AND {VALID} ORDER BY expires_at, id",
         {**wanted._asdict(), **instants(wanted.at)},
     )
-    return [GrantRow.of(row) for row in rows]
 
 
 def take(wanted: GrantQuery, honours: Callable[[str], bool]) -> Transaction[GrantRow | None]:
@@ -86,11 +83,11 @@ def take(wanted: GrantQuery, honours: Callable[[str], bool]) -> Transaction[Gran
             continue
         taken = yield (
             f"UPDATE grants SET spent = spent + :estimate, uses = uses + 1 WHERE id = :id AND {VALID} "
-            f"AND (cap IS NULL OR spent + :estimate <= cap) RETURNING {GRANT_COLUMNS}",
+            f"AND (cap IS NULL OR spent + :estimate <= cap) RETURNING {columns(GrantRow)}",
             {"id": grant.id, "estimate": wanted.estimate, **instants(wanted.at)},
         )
         if taken:
-            return GrantRow.of(taken[0])
+            return made(GrantRow, taken[0])
     return None
 
 
@@ -102,41 +99,24 @@ def put_back(id: str, estimate: int) -> Transaction[None]:
 
 
 def get(id: str, tenant: str) -> Transaction[GrantRow | None]:
-    rows = yield f"SELECT {GRANT_COLUMNS} FROM grants WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant}
-    return GrantRow.of(rows[0]) if rows else None
+    return select_one(GrantRow, "grants", "WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant})
 
 
 def listed(tenant: str, at: datetime, most: int, *, active: bool) -> Transaction[list[GrantRow]]:
     """The latest grants of a tenant, oldest first: those that hold now, or all."""
     chosen = VALID if active else "TRUE"
-    rows = yield (
-        f"SELECT {GRANT_COLUMNS} FROM grants WHERE tenant_id = :tenant AND {chosen} "
-        "ORDER BY created_at DESC, id DESC LIMIT :most",
+    rows = yield from select(
+        GrantRow,
+        "grants",
+        f"WHERE tenant_id = :tenant AND {chosen} ORDER BY created_at DESC, id DESC LIMIT :most",
         {"tenant": tenant, "most": most, **instants(at)},
     )
-    return [GrantRow.of(row) for row in reversed(rows)]
+    return rows[::-1]
 
 
 def revoke(id: str, tenant: str, by: str, at: datetime) -> Transaction[bool]:
-    rows = yield (
+    return is_any(
         "UPDATE grants SET revoked_at = :moment, revoked_by = :by "
         "WHERE id = :id AND tenant_id = :tenant AND revoked_at IS NULL RETURNING id",
         {"id": id, "tenant": tenant, "by": by, "moment": at},
     )
-    return bool(rows)
-
-
-# -- rows, for approvals too
-
-
-def python_values(fields: tuple[str, ...], row: tuple[Any, ...], flags: tuple[str, ...]) -> dict[str, Any]:
-    """Instants and booleans as Python has them, whatever the backend gives."""
-    values = dict(zip(fields, row, strict=True))
-    instants = {name: moment(value) for name, value in values.items() if name.endswith("_at") and value is not None}
-    return instants | {name: bool(values[name]) for name in flags}
-
-
-def insert(table: str, row: Any) -> tuple[str, dict[str, Any]]:
-    """The statement that adds a row with all its fields."""
-    names = ", ".join(f":{name}" for name in row._fields)
-    return f"INSERT INTO {table} ({', '.join(row._fields)}) VALUES ({names})", row._asdict()

@@ -13,11 +13,15 @@ from typing import Any, Literal, NamedTuple
 
 from toolgate.store.database import Transaction, moment
 from toolgate.store.presence import IS_DEAD, alive_since
+from toolgate.store.sql import insert, is_any, upsert
 
 State = Literal["running", "done", "unknown"]
 MAX_KEYS_AT_ONCE = 1_000
 """Rows that one transaction lists, reaps or prunes."""
 SAME_KEY = "tenant_id = :tenant AND user_id = :user AND key = :key"
+SAME = ("tenant_id", "user_id", "key")
+TAKEN = ("call_id", "process_id", "tool_name", "args_hash", "role_hash", "state", "created_at", "updated_at")
+"""What a call that takes the key of a forgotten one changes."""
 IDEMPOTENCY_COLUMNS = (
     "tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, state, outcome, settled_by, created_at, "
     "updated_at"
@@ -72,17 +76,11 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
     A row of a process that is dead, or of this one (which asks only for keys that none of its calls holds), belongs to
     nobody: it is taken over if its call never began, and `unknown` if it did.
     """
-    names = {**scope._asdict(), **holder._asdict(), "moment": at}
+    sql, values = upsert("idempotency_keys", _fresh(scope, holder, at), SAME, TAKEN)
     rows = yield (
-        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, "
-        "state, created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, :role_hash, "
-        "'running', "
-        ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET call_id = excluded.call_id, "
-        "process_id = excluded.process_id, tool_name = excluded.tool_name, args_hash = excluded.args_hash, "
-        "role_hash = excluded.role_hash, state = excluded.state, outcome = NULL, settled_by = NULL, "
-        "created_at = excluded.created_at, updated_at = excluded.updated_at "
+        f"{sql}, outcome = NULL, settled_by = NULL "
         "WHERE idempotency_keys.state = 'done' AND idempotency_keys.updated_at < :forgotten RETURNING call_id",
-        {**names, "forgotten": at - keep},
+        {**values, "forgotten": at - keep},
     )
     if rows:
         return None
@@ -93,21 +91,26 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
     found = _row(rows[0])
     if found.state != "running" or not (bool(rows[0][-1]) or found.holder.process == holder.process):
         return found
-    if (yield from _began(found.holder.call_id)):
+    if (yield from began(found.holder.call_id)):
         yield from _set_unknown(scope, at)
         return found._replace(state="unknown")
     yield (
         "UPDATE idempotency_keys SET call_id = :call_id, process_id = :process, tool_name = :tool, args_hash = :args_hash, "
         f"role_hash = :role_hash, created_at = :moment, updated_at = :moment WHERE {SAME_KEY}",
-        names,
+        {**scope._asdict(), **holder._asdict(), "moment": at},
     )
     return None
 
 
-def _began(call_id: str) -> Transaction[bool]:
+def _fresh(scope: Scope, holder: Holder, at: datetime) -> dict[str, Any]:
+    """The row of a key that its holder has just taken."""
+    names = zip(IDEMPOTENCY_COLUMNS.split(", ")[:8], (*scope, *holder), strict=True)
+    return {**dict(names), "state": "running", "created_at": at, "updated_at": at}
+
+
+def began(call_id: str) -> Transaction[bool]:
     """Tells whether the call may have had an effect: its start is on disk before its effect."""
-    rows = yield "SELECT 1 FROM audit_log WHERE call_id = :call_id AND kind = 'start' LIMIT 1", {"call_id": call_id}
-    return bool(rows)
+    return is_any("SELECT 1 FROM audit_log WHERE call_id = :call AND kind = 'start' LIMIT 1", {"call": call_id})
 
 
 def _set_unknown(scope: Scope, at: datetime) -> Transaction[None]:
@@ -120,12 +123,11 @@ def _set_unknown(scope: Scope, at: datetime) -> Transaction[None]:
 def confirm(scope: Scope, call_id: str) -> Transaction[bool]:
     """Tells whether the key is still this call's. Asked once the start record is on disk: whoever takes the call for dead
     before that takes the key from it here, and whoever does so later finds that it began."""
-    rows = yield (
+    return is_any(
         f"UPDATE idempotency_keys SET state = 'running' WHERE {SAME_KEY} AND call_id = :call_id AND state <> 'done' "
         "RETURNING call_id",
         {**scope._asdict(), "call_id": call_id},
     )
-    return bool(rows)
 
 
 def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
@@ -139,16 +141,12 @@ def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
 
 def finish(scope: Scope, holder: Holder, at: datetime, state: State, outcome: str | None) -> Transaction[bool]:
     """Records what came of the holder's call. True unless somebody else has the key, or has settled it, meanwhile."""
-    rows = yield (
-        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, "
-        "state, outcome, created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, "
-        ":role_hash, :state, :outcome, "
-        ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET state = excluded.state, "
-        "outcome = excluded.outcome, updated_at = excluded.updated_at "
-        "WHERE idempotency_keys.call_id = excluded.call_id AND idempotency_keys.state <> 'done' RETURNING call_id",
-        {**scope._asdict(), **holder._asdict(), "state": state, "outcome": outcome, "moment": at},
+    row = {**_fresh(scope, holder, at), "state": state, "outcome": outcome}
+    sql, _ = upsert("idempotency_keys", row, SAME, ("state", "outcome", "updated_at"))
+    return is_any(
+        f"{sql} WHERE idempotency_keys.call_id = excluded.call_id AND idempotency_keys.state <> 'done' RETURNING call_id",
+        row,
     )
-    return bool(rows)
 
 
 def release(scope: Scope, call_id: str) -> Transaction[bool]:
@@ -163,13 +161,8 @@ def release(scope: Scope, call_id: str) -> Transaction[bool]:
 def withdraw(scope: Scope, holder: Holder, at: datetime) -> Transaction[bool]:
     """Release a key of which it is not known whether the holder's call was given it, because the connection was lost: the
     server may still be at it. Nobody sees a row that is not committed yet, but who inserts the same one waits for it."""
-    yield (
-        "INSERT INTO idempotency_keys (tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, "
-        "state, created_at, updated_at) VALUES (:tenant, :user, :key, :call_id, :process, :tool, :args_hash, :role_hash, "
-        "'running', "
-        ":moment, :moment) ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET updated_at = idempotency_keys.updated_at",
-        {**scope._asdict(), **holder._asdict(), "moment": at},
-    )
+    sql, values = insert("idempotency_keys", _fresh(scope, holder, at))
+    yield f"{sql} ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET updated_at = idempotency_keys.updated_at", values
     return (yield from release(scope, holder.call_id))
 
 
@@ -191,7 +184,7 @@ def reap(at: datetime, *, lease: float) -> Transaction[None]:
         )
         if not locked:
             continue
-        if (yield from _began(call_id)):
+        if (yield from began(call_id)):
             yield from _set_unknown(scope, at)
         else:
             yield from release(scope, call_id)

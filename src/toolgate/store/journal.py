@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from toolgate.store.database import Transaction, moment, now
+from toolgate.store.database import Transaction, now
+from toolgate.store.sql import column, insert, is_any, select
 
 MAX_LISTED_CALLS = 20
 """Calls that are named when a beginning fits several."""
@@ -15,14 +16,14 @@ class BackupRow(NamedTuple):
 
     id: str
     call_id: str
-    tenant: str
-    user: str
+    tenant_id: str
+    user_id: str
     path: str
     kind: str
     kept: str | None
     mode: int | None
-    before: str
-    after: str | None
+    before_hash: str
+    after_hash: str | None
     undone_at: datetime | None = None
 
 
@@ -32,16 +33,8 @@ def add(rows: Sequence[BackupRow]) -> Transaction[None]:
         return
     found = yield "SELECT coalesce(max(seq), 0) FROM backups WHERE call_id = :call_id", {"call_id": rows[0].call_id}
     for seq, row in enumerate(rows, int(found[0][0]) + 1):
-        yield (
-            "INSERT INTO backups (id, call_id, seq, tenant_id, user_id, path, kind, kept, mode, before_hash, after_hash, "
-            "state, created_at) VALUES (:id, :call_id, :seq, :tenant, :user, :path, :kind, :kept, :mode, :before, :after, "
-            ":state, :moment)",
-            {
-                "id": row.id, "call_id": row.call_id, "seq": seq, "tenant": row.tenant, "user": row.user,
-                "path": row.path, "kind": row.kind, "kept": row.kept, "mode": row.mode, "before": row.before,
-                "after": row.after, "state": "open" if row.after is None else "done", "moment": now(),
-            },
-        )  # fmt: skip
+        state = "open" if row.after_hash is None else "done"
+        yield insert("backups", {**row._asdict(), "seq": seq, "state": state, "created_at": now()})
 
 
 def finish(afters: Iterable[tuple[str, str]], more: Sequence[BackupRow]) -> Transaction[None]:
@@ -56,22 +49,21 @@ def finish(afters: Iterable[tuple[str, str]], more: Sequence[BackupRow]) -> Tran
 
 def of_call(call_id: str, tenant: str, user: str) -> Transaction[list[BackupRow]]:
     """The changes of a call of this user, first change first."""
-    rows = yield (
-        "SELECT id, call_id, tenant_id, user_id, path, kind, kept, mode, before_hash, after_hash, undone_at FROM backups "
+    return select(
+        BackupRow,
+        "backups",
         "WHERE call_id = :call_id AND tenant_id = :tenant AND user_id = :user ORDER BY seq, id",
         {"call_id": call_id, "tenant": tenant, "user": user},
     )
-    return [BackupRow._make((*row[:-1], None if row[-1] is None else moment(row[-1]))) for row in rows]
 
 
 def calls(beginning: str, tenant: str, user: str) -> Transaction[list[str]]:
     """The calls of this user that have backups and whose id begins so, the latest first."""
-    rows = yield (
+    return column(
         "SELECT DISTINCT call_id FROM backups WHERE tenant_id = :tenant AND user_id = :user AND "
         "substr(call_id, 1, length(CAST(:beginning AS TEXT))) = :beginning ORDER BY call_id DESC LIMIT :most",
         {"tenant": tenant, "user": user, "beginning": beginning, "most": MAX_LISTED_CALLS},
     )
-    return [call_id for (call_id,) in rows]
 
 
 def mark_undone(ids: Iterable[str]) -> Transaction[None]:
@@ -85,15 +77,14 @@ def mark_undone(ids: Iterable[str]) -> Transaction[None]:
 
 def prune(before: datetime) -> Transaction[list[str]]:
     """Forget backups older than this; gives the calls that they were of."""
-    rows = yield "DELETE FROM backups WHERE created_at < :before RETURNING call_id", {"before": before}
-    return sorted({call_id for (call_id,) in rows})
+    sql = "DELETE FROM backups WHERE created_at < :before RETURNING call_id"
+    return sorted(set((yield from column(sql, {"before": before}))))
 
 
 def known(call_ids: Sequence[str]) -> Transaction[set[str]]:
     """Those of the calls that have backups."""
     found: set[str] = set()
     for call_id in call_ids:
-        rows = yield "SELECT 1 FROM backups WHERE call_id = :call_id LIMIT 1", {"call_id": call_id}
-        if rows:
+        if (yield from is_any("SELECT 1 FROM backups WHERE call_id = :call_id LIMIT 1", {"call_id": call_id})):
             found.add(call_id)
     return found

@@ -1,6 +1,8 @@
-"""API keys: api_keys. A revocation counts as a change that all processes must see, like a flag's."""
+"""Keys of callers (api_keys), whose revocation counts as a change that all processes must see, like a flag's; and keys with
+which Toolgate seals what clients carry for it (sealing_keys), in the store so that all processes and restarts agree."""
 
 from datetime import datetime, timedelta
+from secrets import token_hex
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +11,7 @@ import orjson
 from toolgate.model import Actor
 from toolgate.store.catalog import changed
 from toolgate.store.database import Transaction, moment
+from toolgate.store.sql import insert, is_any, value
 
 KEY_COLUMNS = (
     "id, name, tenant_id, persona_id, user_id, scopes, may_approve, created_by, created_at, expires_at, revoked_at, "
@@ -56,17 +59,16 @@ def _key(row: tuple[Any, ...]) -> ApiKey:
 
 def add(key: ApiKey, secret_hash: str) -> Transaction[bool]:
     """Add a key; False if one of its tenant that is not revoked has its name."""
-    added = yield (
-        "INSERT INTO api_keys (id, name, secret_hash, tenant_id, persona_id, user_id, scopes, may_approve, created_by, "
-        "created_at, expires_at) VALUES (:id, :name, :hash, :tenant, :persona, :user, :scopes, :may_approve, :by, "
-        ":created, :expires) ON CONFLICT (tenant_id, name) WHERE revoked_at IS NULL DO NOTHING RETURNING id",
+    sql, row = insert(
+        "api_keys",
         {
-            "id": key.id, "name": key.name, "hash": secret_hash, "tenant": key.actor.tenant, "persona": key.actor.persona,
-            "user": key.actor.user, "scopes": orjson.dumps(key.actor.scopes).decode(), "may_approve": key.may_approve,
-            "by": key.created_by, "created": key.created_at, "expires": key.expires_at,
+            "id": key.id, "name": key.name, "secret_hash": secret_hash, "tenant_id": key.actor.tenant,
+            "persona_id": key.actor.persona, "user_id": key.actor.user, "scopes": orjson.dumps(key.actor.scopes).decode(),
+            "may_approve": key.may_approve, "created_by": key.created_by, "created_at": key.created_at,
+            "expires_at": key.expires_at,
         },
     )  # fmt: skip
-    return bool(added)
+    return is_any(f"{sql} ON CONFLICT (tenant_id, name) WHERE revoked_at IS NULL DO NOTHING RETURNING id", row)
 
 
 def find(id: str) -> Transaction[tuple[ApiKey, str] | None]:
@@ -104,3 +106,19 @@ def used(id: str, at: datetime, at_most_every: timedelta) -> Transaction[None]:
         "UPDATE api_keys SET last_used_at = :moment WHERE id = :id AND (last_used_at IS NULL OR last_used_at < :since)",
         {"id": id, "moment": at, "since": at - at_most_every},
     )
+
+
+def key_for(purpose: str) -> Transaction[str]:
+    """The sealing key of a purpose. Whoever asks first makes it; who asks at the same moment gets the same one."""
+    yield (
+        "INSERT INTO sealing_keys (purpose, secret) VALUES (:purpose, :secret) ON CONFLICT (purpose) DO NOTHING",
+        {"purpose": purpose, "secret": token_hex(32)},
+    )
+    key = yield from known_key(purpose)
+    assert key is not None
+    return key
+
+
+def known_key(purpose: str) -> Transaction[str | None]:
+    """The sealing key of a purpose, if there is one."""
+    return value("SELECT secret FROM sealing_keys WHERE purpose = :purpose", {"purpose": purpose})

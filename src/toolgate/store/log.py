@@ -1,15 +1,12 @@
 """Reading the audit log: audit_log, written by the backends' own way in."""
 
-import re
-from typing import Any
-
-import orjson
+from typing import Any, cast
 
 from toolgate.store.chain import LinkedRow, LogVerdict, Verifier
 from toolgate.store.database import LOG_COLUMNS, Rows, Store, Transaction
+from toolgate.store.sql import column, value
 
 _COLUMNS = ", ".join(LOG_COLUMNS)
-WILDCARDS = re.compile(r"[%_|]")
 PAGE_ROWS = 5_000
 LOWEST_SEQ = -(2**63)
 """Before every number that a row can have."""
@@ -22,11 +19,6 @@ def after(seq: int, limit: int = PAGE_ROWS) -> Transaction[Rows]:
 
 def _walk(seq: int, limit: int) -> Transaction[Rows]:
     return (yield f"SELECT {_COLUMNS} FROM audit_log WHERE seq > :seq ORDER BY seq LIMIT :most", {"seq": seq, "most": limit})
-
-
-def _count() -> Transaction[int]:
-    rows = yield "SELECT count(*) FROM audit_log", {}
-    return int(rows[0][0])
 
 
 def latest(
@@ -56,30 +48,22 @@ def of_call(call_id: str) -> Transaction[Rows]:
 
 
 def of_request(request_id: str, tenant: str | None = None) -> Transaction[list[str]]:
-    """The ids of calls whose records hold this request id, oldest first. JSON text is compared as it was written; what only
-    looks alike, in the arguments say, is left out by reading it."""
-    escaped = WILDCARDS.sub(r"|\g<0>", orjson.dumps({"request_id": request_id})[1:-1].decode())
-    where = "kind = 'end' AND seq > 0" + ("" if tenant is None else " AND tenant = :tenant")
-    rows = yield (
-        f"SELECT call_id, body FROM audit_log WHERE {where} AND body LIKE :part ESCAPE '|' ORDER BY seq",
-        {"part": f"%{escaped}%", **({} if tenant is None else {"tenant": tenant})},
+    """The ids of calls whose records hold this request id, oldest first."""
+    owned = "" if tenant is None else " AND tenant_id = :tenant"
+    return column(
+        f"SELECT call_id FROM call_requests WHERE request_id = :request AND seq > 0{owned} ORDER BY seq",
+        {"request": request_id, "tenant": tenant},
     )
-    return [str(row[0]) for row in rows if orjson.loads(row[1]).get("request_id") == request_id]
 
 
 async def verify(store: Store, verifier: Verifier) -> LogVerdict:
     """Walk the whole log, from whatever number its first row has."""
     seq = LOWEST_SEQ
-    count = await store.read(_count())
+    count = await store.read(value("SELECT count(*) FROM audit_log"))
     while rows := await store.read(_walk(seq, PAGE_ROWS)):
         for row in rows:
-            verifier.take(_linked(row))
+            verifier.take(cast("LinkedRow", row))
         seq = rows[-1][0]
     if verifier.rows < count:
         verifier.add_fault(f"the log has {count} rows, of which {count - verifier.rows} have numbers that others have too")
     return verifier.verdict()
-
-
-def _linked(row: tuple[Any, ...]) -> LinkedRow:
-    seq, at, *rest = row
-    return (seq, at, *rest)

@@ -15,6 +15,7 @@ SQLITE = {
     "@bytes": "BLOB",
     "@bigint": "INTEGER",  # exactly so, a primary key is the row itself and needs no index of its own
     "@text": r"json_extract(\1, '$.\2')",
+    "@has": r"""instr(\1, '"\2":') > 0""",
     "@instant": r"strftime('%Y-%m-%d %H:%M:%f+00:00', \1 / 1000000.0, 'unixepoch')",
 }
 POSTGRES = {
@@ -25,6 +26,7 @@ POSTGRES = {
     "@bytes": "BYTEA",
     "@bigint": "BIGINT",
     "@text": r"(\1::jsonb ->> '\2')",
+    "@has": r"""strpos(\1, '"\2":') > 0""",
     "@instant": r"to_timestamp(\1 / 1000000.0)",
 }
 
@@ -45,7 +47,7 @@ def migrations() -> list[Migration]:
 
 def statements(text: str, dialect: dict[str, str]) -> list[str]:
     plain = re.sub(r"--[^\n]*", "", text)
-    for word in ("@text", "@instant"):
+    for word in ("@text", "@has", "@instant"):
         plain = re.sub(rf"{word}\((\w+)(?:,(\w+))?\)", dialect[word], plain)
     for word in ("@json", "@time", "@now", "@serial", "@bytes", "@bigint"):
         plain = plain.replace(word, dialect[word])

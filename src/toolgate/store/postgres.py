@@ -14,16 +14,19 @@ import asyncpg
 
 from toolgate.errors import StoreError
 from toolgate.store import call_details, migrate
-from toolgate.store.call_details import Detail
-from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
+from toolgate.store.chain import START, Head, HeadFile
 from toolgate.store.database import LOG_COLUMNS, LogRecord, Transaction
-from toolgate.store.writer import WRITER_CLOSE_SECONDS, Answers, AwaitedWrite, LoggedStore, QueuedWrite, row_of
+from toolgate.store.sql import value
+from toolgate.store.writer import WRITER_CLOSE_SECONDS, Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all
 from toolgate.tasks import start_task
 
 T = TypeVar("T")
 LOG_LOCK = 0x746F6F6C  # "tool"
 SCHEMA_LOCK = LOG_LOCK + 1
 CONNECT_SECONDS = 10
+COMMAND_SECONDS = 60
+"""How long a statement may take, and how long it waits for a connection of the pool: where the server does not answer, those
+who wait would be told so one after the other, or never."""
 TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """What asyncpg raises when the database, or the way to it, is the problem."""
 
@@ -51,9 +54,13 @@ class PostgresStore(LoggedStore):
     async def start(self) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._connections, timeout=CONNECT_SECONDS, command_timeout=60
+                self._url,
+                min_size=1,
+                max_size=self._connections,
+                timeout=CONNECT_SECONDS,
+                command_timeout=COMMAND_SECONDS,
             )
-            async with self._pool.acquire() as connection, connection.transaction():
+            async with self._pool.acquire(timeout=COMMAND_SECONDS) as connection, connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
                 await _drive(connection, migrate.upgrade(migrate.POSTGRES))
         except StoreError:
@@ -62,13 +69,13 @@ class PostgresStore(LoggedStore):
         except TROUBLE as error:
             await self._close_pool()
             raise _explain(self._url, error) from error
-        self._writer.start()
+        self._start_writer()
 
     async def close(self) -> None:
         """Close the log and the pool at the same time: a server that does not answer is waited for only once."""
         pool = start_task(self._close_pool())
         try:
-            await self._writer.close()
+            await self._close_writer()
         finally:
             await pool
 
@@ -132,24 +139,18 @@ class PostgresStore(LoggedStore):
             self._log = await asyncpg.connect(
                 self._url,
                 timeout=CONNECT_SECONDS,
-                command_timeout=60,
+                command_timeout=COMMAND_SECONDS,
                 server_settings={"synchronous_commit": "on"},  # whatever the server's default is
             )
         answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, AwaitedWrite)]
-        linked: list[LinkedRow] = []
-        details: list[Detail] = []
         async with self._log.transaction():
             await self._log.execute("SELECT pg_advisory_xact_lock($1)", LOG_LOCK)
             records = await self._not_yet_written(batch)
             if not records:
                 return answers
             found = await self._log.fetchrow("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
-            head = before = Head(*found) if found else START
-            for record in records:
-                linked.append(link(head, row_of(record)))
-                head = Head(linked[-1][0], linked[-1][-1])
-                if (kept := getattr(record, "detail", None)) is not None:
-                    details.append((head.seq, linked[-1][1], kept))
+            before = Head(*found) if found else START
+            linked, details, head = link_all(before, records)
             await self._log.copy_records_to_table("audit_log", records=linked, columns=LOG_COLUMNS)
             if details:
                 rows = call_details.with_totals(details, await _drive(self._log, call_details.last_total()))
@@ -197,7 +198,7 @@ class PostgresStore(LoggedStore):
             raise StoreError("The store is closed.")
         try:
             async with (
-                self._pool.acquire() as connection,
+                self._pool.acquire(timeout=COMMAND_SECONDS) as connection,
                 connection.transaction(isolation="repeatable_read" if readonly else "read_committed", readonly=readonly),
             ):
                 return await _drive(connection, transaction)
@@ -205,11 +206,7 @@ class PostgresStore(LoggedStore):
             raise _explain(self._url, error) from error
 
     async def ping(self) -> None:
-        await self.read(_one())
-
-
-def _one() -> Transaction[None]:
-    yield "SELECT 1", {}
+        await self.read(value("SELECT 1"))
 
 
 async def _drive(connection: Any, transaction: Transaction[T]) -> T:

@@ -19,6 +19,7 @@ import orjson
 
 from toolgate.store.database import Transaction, now
 from toolgate.store.presence import IS_DEAD
+from toolgate.store.sql import NO_VALUES, column, is_any, select_one, value
 
 THRESHOLDS = (100, 80)
 """Percent of a cap at which somebody is told, the highest first."""
@@ -26,7 +27,6 @@ MAX_ACCOUNT_NANO = 2**62
 """No account holds more: the sums in the statements below must fit into 64 bits."""
 RETENTION = {"settled": timedelta(days=1), "reaped": timedelta(days=30)}
 """How long a reservation is remembered, so that settling it again has no effect."""
-NO_PARAMETERS: Mapping[str, Any] = {}
 _Key = dict[str, Any]
 _State = Literal["held", "settled", "reaped"]
 
@@ -112,23 +112,20 @@ def _take(account: Account, amount: int) -> Transaction[AccountBalance]:
             {**key, "amount": amount, "cap": account.cap},
         )
         if taken:
-            return balance_of(taken[0])
-        rows = yield (
-            "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts = :starts",
-            key,
-        )
-        if rows:
-            raise CapExceeded(balance_of(rows[0]))
+            return AccountBalance(*taken[0])
+        held = yield from select_one(AccountBalance, "spending", "WHERE account = :account AND starts = :starts", key)
+        if held is not None:
+            raise CapExceeded(held)
         # It was removed with its budget, between two of these statements: it begins anew.
 
 
 def _current(account: Account) -> Transaction[_Key]:
     """The key of an account's row in this period, which is there from now on. If the clock went back, a later period has
     begun already: it goes on, so that nothing can be spent twice."""
-    latest = yield "SELECT max(starts) FROM spending WHERE account = :account", {"account": account.name}
-    starts = max(account.starts, latest[0][0] or "")
+    latest = yield from value("SELECT max(starts) FROM spending WHERE account = :account", {"account": account.name})
+    starts = max(account.starts, latest or "")
     key = {"account": account.name, "starts": starts}
-    if latest[0][0] != starts:
+    if latest != starts:
         yield "INSERT INTO spending (account, starts) VALUES (:account, :starts) ON CONFLICT DO NOTHING", key
     return key
 
@@ -151,12 +148,11 @@ def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) ->
 
 def _was_never_reserved(call: str, process: str) -> Transaction[bool]:
     """Tells whether a call has no row; it has one from now on, as settled. Waits for one that is being written."""
-    first = yield (
+    return is_any(
         "INSERT INTO reservations (call_id, process_id, amount, accounts, state, created_at) "
         "VALUES (:call, :process, 0, '[]', 'settled', :moment) ON CONFLICT (call_id) DO NOTHING RETURNING call_id",
         {"call": call, "process": process, "moment": now()},
     )
-    return bool(first)
 
 
 def _count_anew(actual: int, accounts: Iterable[Account], caps: Mapping[str, int]) -> Transaction[list[CrossedThreshold]]:
@@ -169,11 +165,10 @@ def _count_anew(actual: int, accounts: Iterable[Account], caps: Mapping[str, int
 
 def dead(alive_since: Mapping[str, Any], most: int = 1_000) -> Transaction[list[str]]:
     """Calls that have something reserved and whose process is dead."""
-    rows = yield (
+    return column(
         f"SELECT call_id FROM reservations WHERE state = 'held' AND {IS_DEAD} ORDER BY call_id LIMIT :most",
         {**alive_since, "most": most},
     )
-    return [row[0] for row in rows]
 
 
 def reap(call: str, alive_since: Mapping[str, Any]) -> Transaction[bool]:
@@ -222,7 +217,7 @@ class _EndedReservation(NamedTuple):
 
 
 def _end(
-    call: str, state: _State, becomes: _State = "settled", condition: str = "", parameters: Mapping[str, Any] = NO_PARAMETERS
+    call: str, state: _State, becomes: _State = "settled", condition: str = "", parameters: Mapping[str, Any] = NO_VALUES
 ) -> Transaction[_EndedReservation | None]:
     """End a reservation that is in this state; None: there is none."""
     rows = yield (
@@ -265,18 +260,15 @@ def _reached(spent: int, cap: int) -> int:
     return next((percent for percent in THRESHOLDS if spent and spent * 100 >= cap * percent), 0)
 
 
-def balance_of(row: tuple[Any, ...]) -> AccountBalance:
-    return AccountBalance(row[0], row[1], int(row[2]), int(row[3]))
-
-
 def balances(accounts: Iterable[Account]) -> Transaction[list[AccountBalance]]:
     """The balances of these accounts in their period, or in a later one that has begun."""
     found: list[AccountBalance] = []
     for account in accounts:
-        rows = yield (
-            "SELECT account, starts, spent, reserved FROM spending WHERE account = :account AND starts >= :starts "
-            "ORDER BY starts DESC LIMIT 1",
+        held = yield from select_one(
+            AccountBalance,
+            "spending",
+            "WHERE account = :account AND starts >= :starts ORDER BY starts DESC LIMIT 1",
             {"account": account.name, "starts": account.starts},
         )
-        found.append(balance_of(rows[0]) if rows else AccountBalance(account.name, account.starts, 0, 0))
+        found.append(held or AccountBalance(account.name, account.starts, 0, 0))
     return found

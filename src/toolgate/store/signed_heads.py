@@ -21,6 +21,7 @@ from toolgate.store.chain import locked
 from toolgate.store.database import Rows, Transaction
 from toolgate.store.head_keys import make_private, unusable, write_private
 from toolgate.store.merkle import MerkleTree
+from toolgate.store.sql import column, upsert, value
 
 CONTEXT = b"toolgate audit head 1\n"
 HOUR_MICROSECONDS = 3_600_000_000
@@ -131,23 +132,18 @@ class Witness:
 
 def first_row() -> Transaction[int]:
     """Rows up to this one were written before heads were signed."""
-    rows = yield "SELECT first FROM audit_signing WHERE id = 1", {}
-    return int(rows[0][0]) if rows else 0
+    return (yield from value("SELECT first FROM audit_signing WHERE id = 1")) or 0
 
 
 def kept_heads() -> Transaction[list[SignedHead | None]]:
     """The heads that the database has, oldest first; None for each that can't be read."""
-    rows = yield "SELECT head FROM audit_heads ORDER BY seq, key_id", {}
-    return [parse(row[0]) for row in rows]
+    return [parse(head) for head in (yield from column("SELECT head FROM audit_heads ORDER BY seq, key_id"))]
 
 
 def keep(head: SignedHead) -> Transaction[None]:
-    yield (
-        "INSERT INTO audit_heads (key_id, hour, seq, head) VALUES (:key, :hour, :seq, :head) "
-        "ON CONFLICT (key_id, hour) DO UPDATE SET seq = excluded.seq, head = excluded.head "
-        "WHERE audit_heads.seq <= excluded.seq",
-        {"key": head.key, "hour": head.at // HOUR_MICROSECONDS, "seq": head.seq, "head": head.to_json().decode()},
-    )
+    row = {"key_id": head.key, "hour": head.at // HOUR_MICROSECONDS, "seq": head.seq, "head": head.to_json().decode()}
+    sql, _ = upsert("audit_heads", row, ("key_id", "hour"))
+    yield f"{sql} WHERE audit_heads.seq <= excluded.seq", row
 
 
 def begin_anew(first: int) -> Transaction[None]:
@@ -166,8 +162,7 @@ def hashes(after: int, up_to: int, most: int) -> Transaction[Rows]:
 
 
 def hash_at(seq: int) -> Transaction[str | None]:
-    rows = yield "SELECT hash FROM audit_log WHERE seq = :seq", {"seq": seq}
-    return rows[0][0] if rows else None
+    return value("SELECT hash FROM audit_log WHERE seq = :seq", {"seq": seq})
 
 
 def as_dict(head: SignedHead) -> Mapping[str, Any]:

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from toolgate.errors import StoreError
 from toolgate.store import call_details, migrate
-from toolgate.store.call_details import Detail
-from toolgate.store.chain import START, Head, HeadFile, LinkedRow, link
+from toolgate.store.chain import START, Head, HeadFile
 from toolgate.store.data_folder import make_database_file
 from toolgate.store.database import Rows, Transaction
-from toolgate.store.writer import Answers, AwaitedWrite, LoggedStore, QueuedWrite, row_of
+from toolgate.store.sql import value
+from toolgate.store.writer import Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all
 from toolgate.threads import to_thread
 
 T = TypeVar("T")
@@ -55,11 +55,11 @@ class SqliteStore(LoggedStore):
         if self._path is not None:
             await to_thread(make_database_file, self._path)
         self._connection = await to_thread(self._open)
-        self._writer.start()
+        self._start_writer()
 
     async def close(self) -> None:
         try:
-            await self._writer.close()
+            await self._close_writer()
         finally:
             if self._reader is not None:
                 if self._reading is not None:
@@ -113,24 +113,15 @@ class SqliteStore(LoggedStore):
         connection = self._connection
         assert connection is not None
         answers: Answers = []
-        linked: list[LinkedRow] = []
-        details: list[Detail] = []
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                head = before = self._head(connection)
+                before = self._head(connection)
                 for item in batch:
-                    record = item.record if isinstance(item, AwaitedWrite) else item
-                    if record is not None:
-                        linked.append(link(head, row_of(record)))
-                        head = Head(linked[-1][0], linked[-1][-1])
-                        if (kept := getattr(record, "detail", None)) is not None:
-                            details.append((head.seq, linked[-1][1], kept))
-                    elif isinstance(item, AwaitedWrite) and item.transaction is not None:
-                        answers.append(_alone(connection, item))
-                        continue
                     if isinstance(item, AwaitedWrite):
-                        answers.append((item.done, None, None))
+                        answers.append(_alone(connection, item) if item.transaction else (item.done, None, None))
+                records = (item.record if isinstance(item, AwaitedWrite) else item for item in batch)
+                linked, details, head = link_all(before, (record for record in records if record is not None))
                 _insert(connection, "audit_log", linked)
                 if details:
                     total = _drive(connection, call_details.last_total())
@@ -154,7 +145,7 @@ class SqliteStore(LoggedStore):
     # -- transactions
 
     async def transact(self, transaction: Transaction[T]) -> T:
-        result: T = await self._writer.wait_for(transaction=transaction)
+        result: T = await self._wait_for(transaction=transaction)
         return result
 
     async def read(self, transaction: Transaction[T]) -> T:
@@ -178,11 +169,7 @@ class SqliteStore(LoggedStore):
             raise _explain(str(self._path), error) from error
 
     async def ping(self) -> None:
-        await self.read(_one())
-
-
-def _one() -> Transaction[None]:
-    yield "SELECT count(*) FROM toolgate_schema", {}
+        await self.read(value("SELECT count(*) FROM toolgate_schema"))
 
 
 def _alone(connection: sqlite3.Connection, item: AwaitedWrite) -> "tuple[asyncio.Future[Any], Any, BaseException | None]":

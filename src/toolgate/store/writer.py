@@ -1,7 +1,7 @@
 """The one thread that writes to a log: takes whatever is waiting, commits it together, then tells those who wait.
 
-Knows nothing of databases: a backend gives it `commit`. Grouping is what makes durability cheap: a disk that can flush a
-thousand times a second serves tens of thousands of durable records, because those that arrive during one flush share
+Knows nothing of databases: a backend says how a batch is committed. Grouping is what makes durability cheap: a disk that can
+flush a thousand times a second serves tens of thousands of durable records, because those that arrive during one flush share
 the next.
 """
 
@@ -11,7 +11,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic, sleep, time_ns
 from typing import Any
 
@@ -19,6 +19,8 @@ import msgspec
 import orjson
 
 from toolgate.errors import StoreError
+from toolgate.store.call_details import Detail
+from toolgate.store.chain import Head, LinkedRow, link
 from toolgate.store.database import LogRecord, LogRow, Transaction
 from toolgate.threads import to_thread
 
@@ -61,19 +63,24 @@ def row_of(record: LogRecord) -> LogRow:
         return time_ns() // 1000, "broken", "", "", "", "broken", body
 
 
-class LogWriter:
-    """A queue and the thread that empties it."""
+def link_all(head: Head, records: Iterable[LogRecord]) -> tuple[list[LinkedRow], list[Detail], Head]:
+    """The rows of records at the end of the chain, what is kept beside them, and the new end."""
+    linked: list[LinkedRow] = []
+    details: list[Detail] = []
+    for record in records:
+        linked.append(link(head, row_of(record)))
+        head = Head(linked[-1][0], linked[-1][-1])
+        if (kept := getattr(record, "detail", None)) is not None:
+            details.append((head.seq, linked[-1][1], kept))
+    return linked, details, head
 
-    def __init__(
-        self,
-        name: str,
-        commit: Callable[[list[QueuedWrite]], Answers],
-        let_go: Callable[[], None],
-        interrupt: Callable[[], None],
-    ) -> None:
-        self._commit = commit
-        self._let_go = let_go
-        self._interrupt = interrupt
+
+class LoggedStore(ABC):
+    """A store whose log has a queue and a thread that empties it; each kind says how a batch is committed."""
+
+    def __init__(self, name: str) -> None:
+        self.written = 0
+        """The last row that this process wrote."""
         self._queue: deque[QueuedWrite] = deque()
         self._asleep = True
         self._oldest = 0.0
@@ -83,17 +90,28 @@ class LogWriter:
         self._wake = threading.Semaphore(0)
         self._hurry = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name=f"toolgate-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._keep_writing, name=f"toolgate-{name}", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.trouble: str | None = None
         """Why the last commit failed, if it did."""
 
-    def start(self) -> None:
+    @abstractmethod
+    def _commit(self, batch: list[QueuedWrite]) -> Answers:
+        """Everything that waits, in one transaction. Runs in the writer's thread."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Close what `_commit` uses: nothing is committed any more. Runs in the writer's thread, as the last thing."""
+
+    @abstractmethod
+    def _interrupt(self) -> None:
+        """Make a commit fail that has not ended for long. Runs beside the writer's thread."""
+
+    def _start_writer(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    def put(self, record: LogRecord) -> None:
-        """Take a record that nobody waits for."""
+    def append(self, record: LogRecord) -> None:
         queue = self._queue
         if self._closing:
             raise StoreError("The store is closed.")
@@ -105,7 +123,6 @@ class LogWriter:
             raise StoreError(f"The audit log takes no more records: {self.trouble or 'the database does not keep up'}.")
 
     def late(self) -> bool:
-        """Tells whether the oldest record that is not on disk is so old that more would break the promise: await `room`."""
         return len(self._queue) >= FEW_RECORDS and monotonic() - self._oldest > SLOW_SECONDS
 
     def _rouse(self) -> None:
@@ -113,7 +130,13 @@ class LogWriter:
         self._asleep = False
         self._wake.release()
 
-    def wait_for(
+    def append_durably(self, record: LogRecord) -> "asyncio.Future[None]":
+        return self._wait_for(record)
+
+    async def flush(self) -> None:
+        await self._wait_for()
+
+    def _wait_for(
         self, record: LogRecord | None = None, transaction: Transaction[Any] | None = None
     ) -> "asyncio.Future[Any]":
         """Take something whose end is awaited; with neither, the end of all that was taken before."""
@@ -140,13 +163,13 @@ class LogWriter:
         if relief is not None and not relief.done():
             relief.set_result(None)
 
-    async def close(self) -> None:
+    async def _close_writer(self) -> None:
         """Write what waits, and end the thread. If it can't be written, raise that; the thread ends all the same."""
         if self._closing or self._loop is None:
             return
         try:
             async with asyncio.timeout(WRITER_CLOSE_SECONDS):
-                await self.wait_for()
+                await self._wait_for()
         except TimeoutError:
             raise StoreError(
                 f"The store was closed, but its database did not answer for {WRITER_CLOSE_SECONDS} s."
@@ -162,7 +185,7 @@ class LogWriter:
             self._interrupt()
             self._thread.join(WRITER_CLOSE_SECONDS)  # one that still does not end lets go when it does
 
-    def _run(self) -> None:
+    def _keep_writing(self) -> None:
         try:
             while not self._closing or (self._queue and self.trouble is None):
                 self._wake.acquire()
@@ -231,44 +254,7 @@ class LogWriter:
                 item.done.set_exception(error)
             elif getattr(item.record, "insists", False):
                 with contextlib.suppress(StoreError):
-                    self.put(item.record)
-
-
-class LoggedStore(ABC):
-    """The way into the log that all stores with a writer share; each says how a batch is committed."""
-
-    def __init__(self, name: str) -> None:
-        self._writer = LogWriter(name, self._commit, self._let_go, self._interrupt)
-        self.append = self._writer.put
-        self.late = self._writer.late
-        self.written = 0
-        """The last row that this process wrote."""
-
-    @abstractmethod
-    def _commit(self, batch: list[QueuedWrite]) -> Answers:
-        """Everything that waits, in one transaction. Runs in the writer's thread."""
-
-    @abstractmethod
-    def _let_go(self) -> None:
-        """Close what `_commit` uses: nothing is committed any more. Runs in the writer's thread, as the last thing."""
-
-    @abstractmethod
-    def _interrupt(self) -> None:
-        """Make a commit fail that has not ended for long. Runs beside the writer's thread."""
-
-    def append_durably(self, record: LogRecord) -> "asyncio.Future[None]":
-        return self._writer.wait_for(record)
-
-    async def flush(self) -> None:
-        await self._writer.wait_for()
-
-    async def room(self) -> None:
-        await self._writer.room()
-
-    @property
-    def trouble(self) -> str | None:
-        """The reason why the log can't be written, if it can't."""
-        return self._writer.trouble
+                    self.append(item.record)
 
 
 def _tell(answers: Answers) -> None:

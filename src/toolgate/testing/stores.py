@@ -121,9 +121,9 @@ async def flags_are_kept_apart_and_every_change_counts_up_the_epoch(store: Store
 async def dynamic_tools_belong_to_their_tenant(store: Store) -> None:
     row = DynamicRow("mine", "acme", "admin", "mcp", "http://x", "{}", '{"name": "mine"}', True)
     await store.transact(catalog.add_dynamic(row))
-    await store.transact(catalog.add_dynamic(row._replace(tenant="globex")))
+    await store.transact(catalog.add_dynamic(row._replace(registered_by_tenant="globex")))
     stored = await store.read(catalog.dynamic_tools())
-    assert [(found.name, found.tenant, found.enabled) for found in stored] == [
+    assert [(found.name, found.registered_by_tenant, found.enabled) for found in stored] == [
         ("mine", "acme", True),
         ("mine", "globex", True),
     ]
@@ -134,7 +134,7 @@ async def dynamic_tools_belong_to_their_tenant(store: Store) -> None:
     else:
         raise AssertionError("the same name was taken twice for one tenant")
     await store.transact(catalog.remove_dynamic("mine", "acme"))
-    assert [found.tenant for found in await store.read(catalog.dynamic_tools())] == ["globex"]
+    assert [found.registered_by_tenant for found in await store.read(catalog.dynamic_tools())] == ["globex"]
 
 
 async def a_failed_transaction_leaves_nothing_and_the_others_stand(store: Store) -> None:

@@ -296,9 +296,9 @@ def _left(change: Change) -> tuple[list[tuple[str, str]], list[BackupRow]]:
     """What a change left: the state of each path that it began with, and what it made inside besides."""
     known = {Path(row.path) for row in change.rows}
     afters = [(row.id, _text(filesystem.look(Path(row.path), known).state)) for row in change.rows]
-    like = change.rows[0]._replace(kind=ABSENT, kept=None, mode=None, before=ABSENT)
+    like = change.rows[0]._replace(kind=ABSENT, kept=None, mode=None, before_hash=ABSENT)
     made = [
-        like._replace(id=new_id(), path=_text(path), after=_text(filesystem.look(path).state))
+        like._replace(id=new_id(), path=_text(path), after_hash=_text(filesystem.look(path).state))
         for path in filesystem.below(change.place)
         if path not in known
     ]

@@ -71,12 +71,12 @@ def _step(changes: Sequence[BackupRow], folder: Path) -> Step:
     first, last = changes[0], changes[-1]
     return Step(
         path=Path(first.path),
-        before=first.before,
-        after=last.after,
+        before=first.before_hash,
+        after=last.after_hash,
         mode=first.mode,
         copy=folder / first.kept if first.kind == "file" and first.kept else None,
         target=first.kept if first.kind == "link" else None,
-        gap=any(two.before not in (one.after, one.before) for one, two in pairwise(changes)),
+        gap=any(two.before_hash not in (one.after_hash, one.before_hash) for one, two in pairwise(changes)),
     )
 
 

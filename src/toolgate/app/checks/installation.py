@@ -1,33 +1,31 @@
 """All checks of an installation, in the order in which `toolgate doctor` prints them. None changes anything that is kept."""
 
-import asyncio
-import inspect
 import os
 import platform
 import re
+import shlex
 import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from functools import partial
-from importlib import import_module
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 from toolgate import __version__
 from toolgate.app.app import App
-from toolgate.app.checks.check import Check
+from toolgate.app.checks.check import Check, ask_policy, ask_tool
 from toolgate.app.checks.sandbox import sandbox_checks
 from toolgate.app.checks.servers import server_checks
-from toolgate.app.checks.services import service_checks
 from toolgate.coordination.redis import BusError
 from toolgate.discovery import SETTINGS_FILE, discover
-from toolgate.errors import SettingsError, StoreError, ToolgateError, did_you_mean, nearest
+from toolgate.errors import SettingsError, StoreError, ToolgateError, did_you_mean, nearest, plural
 from toolgate.extras import EXTRAS, MissingExtra, install_command, is_installed
 from toolgate.gates.policy.documents import PolicyError
-from toolgate.model import MASK
+from toolgate.gates.secrets.sources import Vault
+from toolgate.model import LOCAL, MASK
 from toolgate.registry.export import is_exact
 from toolgate.settings import NOT_SETTINGS, SECRET_PREFIX, VARIABLE_PREFIX, Settings, load_settings
 from toolgate.store import log
@@ -38,6 +36,8 @@ from toolgate.trust import Untrusted, working_directory
 TOOL_CHECK_SECONDS = 5.0
 """The time that a tool's own health check has."""
 LOW_DISK_BYTES = 200_000_000
+PACKAGES = {"file": "cryptography", "keyring": "keyring"}
+"""What each store of secrets needs."""
 CHECK_OF_ERROR: dict[type[ToolgateError], str] = {
     Untrusted: "trust", SettingsError: "settings", MissingExtra: "extras", PolicyError: "policy", BusError: "redis",
 }  # fmt: skip
@@ -68,29 +68,14 @@ async def examine(file: Path | None, overrides: Mapping[str, Any]) -> AsyncGener
         yield Check(CHECK_OF_ERROR.get(type(error), "database"), "fault", error.message, error.suggestion)
         return
     try:
-        async for check in _opened(app):
-            yield check
+        for name, checks in CHECKS:
+            try:
+                async for check in checks(app):
+                    yield check
+            except ToolgateError as error:
+                yield Check(name, "fault", error.message, error.suggestion)
     finally:
         await app.__aexit__(None, None, None)
-
-
-async def _opened(app: App) -> AsyncIterator[Check]:
-    yield await _database(app)
-    yield await _audit(app)
-    for check in (*_tools(app), *_unknown_tools(app)):
-        yield check
-    async for check in _health_checks(app):
-        yield check
-    async for check in service_checks(app):
-        yield check
-    async for check in sandbox_checks(app):
-        yield check
-    async for check in server_checks(app):
-        yield check
-    yield _tokenizer()
-    yield _scanner(app)
-    yield _dates()
-    yield _telemetry(app)
 
 
 # -- where it works
@@ -165,18 +150,13 @@ def _home(settings: Settings) -> Check:
 # -- what is kept
 
 
-async def _database(app: App) -> Check:
-    place = re.sub(r"//[^@/]*@", "//", app.settings.database)
-    try:
-        begun = perf_counter()
-        schema = await app.parts.store.read(_schema())
-        read = perf_counter()
-        await app.parts.store.transact(_write_the_same())
-        written = perf_counter()
-    except ToolgateError as error:
-        return Check("database", "fault", error.message, error.suggestion)
-    times = f"read in {(read - begun) * 1000:.1f} ms, written durably in {(written - read) * 1000:.1f} ms"
-    return Check("database", "ok", f"{place}, schema {schema}, {times}")
+async def _database(app: App) -> AsyncIterator[Check]:
+    place, store, begun = re.sub(r"//[^@/]*@", "//", app.settings.database), app.parts.store, perf_counter()
+    schema = await store.read(_schema())
+    read = perf_counter()
+    await store.transact(_write_the_same())
+    times = f"read in {(read - begun) * 1000:.1f} ms, written durably in {(perf_counter() - read) * 1000:.1f} ms"
+    yield Check("database", "ok", f"{place}, schema {schema}, {times}")
 
 
 def _schema() -> Transaction[int]:
@@ -190,8 +170,12 @@ def _write_the_same() -> Transaction[None]:
     yield "UPDATE catalog_epoch SET value = value - 1 WHERE id = 1", {}
 
 
-async def _audit(app: App) -> Check:
+async def _audit(app: App) -> AsyncIterator[Check]:
     """A quick look; `audit verify` walks the whole log."""
+    yield await _end_of_log(app)
+
+
+async def _end_of_log(app: App) -> Check:
     try:
         noted, end = await app.audit.heads()
         at_noted = await app.parts.store.read(log.after(noted.seq - 1, 1)) if noted is not None else []
@@ -228,7 +212,7 @@ async def _signed(app: App) -> str | None:
 # -- what it runs
 
 
-def _unknown_tools(app: App) -> Iterator[Check]:
+async def _unknown_tools(app: App) -> AsyncIterator[Check]:
     """Settings that are about tools which are not here: misspelled, they protect nothing."""
     settings, known = app.settings, {entry.name for entry in app.parts.catalog.entries()}
     for setting, names in (
@@ -241,7 +225,7 @@ def _unknown_tools(app: App) -> Iterator[Check]:
             yield Check("settings", "warning", f"{setting} names {name!r}, and there is no such tool", advice)
 
 
-def _tools(app: App) -> Iterator[Check]:
+async def _tools(app: App) -> AsyncIterator[Check]:
     entries = app.parts.catalog.entries()
     sources = Counter(entry.tool.source for entry in entries)
     words = ", ".join(f"{count} {source}" for source, count in sources.items()) or "none"
@@ -259,29 +243,12 @@ async def _health_checks(app: App) -> AsyncIterator[Check]:
             continue
         words: str | None
         try:
-            if hasattr(instance, "initialize"):
-                await _asked(app, instance.initialize)
-            words = _unwell(await _asked(app, instance.health_check))
-            if hasattr(instance, "cleanup"):
-                await _asked(app, instance.cleanup)
+            words = _unwell(await ask_tool(app.parts, instance, instance.health_check, TOOL_CHECK_SECONDS))
         except TimeoutError:
             words = f"no answer within {TOOL_CHECK_SECONDS:g} s"
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
             words = f"{type(error).__name__}: {error}"
-        found = f"{entry.name}: {words or 'healthy'}"
-        yield Check("tool", "ok" if words is None else "fault", found)
-
-
-async def _asked(app: App, method: Any) -> Any:
-    if inspect.iscoroutinefunction(method):
-        return await asyncio.wait_for(method(), TOOL_CHECK_SECONDS)
-    future = app.parts.local.threads.submit(partial(method))
-    done, _ = await asyncio.wait((future,), timeout=TOOL_CHECK_SECONDS)
-    if not done:
-        future.cancel()
-        app.parts.local.threads.give_up()
-        raise TimeoutError
-    return future.result()
+        yield Check("tool", "ok" if words is None else "fault", f"{entry.name}: {words or 'healthy'}")
 
 
 def _unwell(answer: Any) -> str | None:
@@ -291,15 +258,109 @@ def _unwell(answer: Any) -> str | None:
     return None if healthy is None or healthy else str(message or "unhealthy")
 
 
+# -- what decides, counts and keeps, and what waits for a person
+
+
+async def _policy(app: App) -> AsyncIterator[Check]:
+    """The engine must deny a tool that can't exist."""
+    engine = app.parts.guard.engine
+    if engine.remote is True:
+        name = "an OPA server decides"
+    else:
+        name = "the shipped policy decides" if engine.shipped else f"{app.settings.policy.file} decides"
+    begun = perf_counter()
+    verdict = await ask_policy(app.parts)
+    took = f"asked in {(perf_counter() - begun) * 1000:.1f} ms"
+    if not verdict.sure:
+        advice = "Until it answers, everything is denied. See the settings opa_url and policy."
+        yield Check("policy", "fault", f"{name}, but {verdict.decision.reason}", advice)
+    elif verdict.decision.allow:
+        words = f"{name}, and allows a tool that does not exist: {verdict.decision.reason}"
+        yield Check("policy", "warning", words, "Begin the policy with `default allow := false`, and look the tool up.")
+    else:
+        yield Check("policy", "ok", f"{name} ({app.parts.guard.policy_hash[:12]}), {took}")
+
+
+async def _redis(app: App) -> AsyncIterator[Check]:
+    """Of circuits, only what processes share can be told: the doctor's own has just begun."""
+    redis, begun = app.parts.redis, perf_counter()
+    if redis is None:
+        words = "not set: each process counts its own limits, and has its own breakers and caches"
+        yield Check("redis", "unused", words)
+        return
+    await redis.ping()
+    yield Check("redis", "ok", f"{redis.place} answers in {(perf_counter() - begun) * 1000:.1f} ms")
+    if circuits := await app.parts.breakers.open_everywhere():
+        advice = "Their targets failed; each is tried again by itself."
+        yield Check("circuits", "warning", f"open: {', '.join(circuits)}", advice)
+    else:
+        yield Check("circuits", "ok", "no circuit is open in the processes that share Redis")
+
+
+async def _vaults(app: App) -> AsyncIterator[Check]:
+    for source in app.parts.secrets.sources:
+        if isinstance(source, Vault):
+            yield _vault(source)
+
+
+def _vault(source: Vault) -> Check:
+    """A store of secrets that can't be read is broken. One that lacks its package is not in use; that is worth knowing."""
+    broken: Literal["warning", "fault"] = "fault" if find_spec(PACKAGES[source.name]) is not None else "warning"
+    try:
+        held, why_not = len(source.held()), source.why_not()
+    except ToolgateError as error:
+        return Check("credentials", broken, f"{source.name}: {error.message}", error.suggestion)
+    if why_not is not None:
+        lost = f"; its {plural(held, 'secret')} can't be read" if held else ""
+        return Check("credentials", broken if held else "warning", f"{source.name}: {why_not}{lost}")
+    return Check("credentials", "ok", f"{source.name}: {plural(held, 'secret')}")
+
+
+async def _waiting(app: App) -> AsyncIterator[Check]:
+    """What only a person can settle."""
+    approvals, keys = await app.approvals.counts(), await app.idempotency.unsettled()
+    definitions, changes = await app.servers.quarantined(), app.workspace.changes()
+    words, advice = [], []
+    if approvals:
+        tenants = ", ".join(f"{number} of tenant {tenant}" for tenant, number in sorted(approvals.items()))
+        whose = "" if approvals.keys() == {LOCAL.tenant} else f" ({tenants})"
+        words.append(f"{plural(sum(approvals.values()), 'approval')}{whose}")
+        tenant = "'*'" if len(approvals) > 1 else shlex.quote(next(iter(approvals)))
+        option = "" if tenant == LOCAL.tenant else f" --tenant {tenant}"
+        advice.append(f"`toolgate approvals list{option}` shows what waits for a yes.")
+    if keys:
+        words.append(f"{plural(len(keys), 'idempotency key')} whose outcome is unknown")
+        advice.append("`toolgate idempotency list` shows the keys; `settle` settles them.")
+    if definitions:
+        words.append(f"{plural(len(definitions), 'definition')} of MCP servers to be accepted")
+        advice.append("`toolgate tools accept --all` shows them, and asks.")
+    if changes:
+        words.append(f"{plural(len(changes), 'set')} of changes in workspaces")
+        advice.append("`toolgate workspace list` shows what programs changed and was not brought in.")
+    found = ", ".join(words) or "nothing waits for a person"
+    yield Check("waiting", "warning" if keys else "ok", found, " ".join(advice) or None)
+
+
 # -- what makes it better
 
 
-def _tokenizer() -> Check:
+async def _optional(app: App) -> AsyncIterator[Check]:
     if is_exact():
-        return Check("tokenizer", "ok", "tokens are counted (o200k)")
-    return Check(
-        "tokenizer", "warning", "not installed: tokens are estimated, four characters each", install_command("tokens")
-    )
+        yield Check("tokenizer", "ok", "tokens are counted (o200k)")
+    else:
+        words = "not installed: tokens are estimated, four characters each"
+        yield Check("tokenizer", "warning", words, install_command("tokens"))
+    yield _scanner(app)
+    if find_spec("dateparser") is not None:
+        yield Check("dates", "ok", "dateparser reads dates in English")
+    else:
+        words = "dateparser is not installed: datetime reads ISO 8601 and timestamps only"
+        yield Check("dates", "warning", words, install_command("dates"))
+    wanted = [name for name in ("metrics", "tracing") if getattr(app.settings, name)]
+    if wanted:
+        yield Check("telemetry", "ok", f"on: {', '.join(wanted)}")
+    else:
+        yield Check("telemetry", "unused", "off; the settings metrics and tracing turn it on")
 
 
 def _scanner(app: App) -> Check:
@@ -317,17 +378,18 @@ def _scanner(app: App) -> Check:
     return Check("secrets", "ok", f"masked by key, by well-known forms, and by {app.parts.redactor.scanner_name}")
 
 
-def _dates() -> Check:
-    try:
-        import_module("dateparser")
-    except ImportError:
-        advice = install_command("dates")
-        return Check("dates", "warning", "dateparser is not installed: datetime reads ISO 8601 and timestamps only", advice)
-    return Check("dates", "ok", "dateparser reads dates in English")
-
-
-def _telemetry(app: App) -> Check:
-    wanted = [name for name in ("metrics", "tracing") if getattr(app.settings, name)]
-    if wanted:
-        return Check("telemetry", "ok", f"on: {', '.join(wanted)}")
-    return Check("telemetry", "unused", "off; the settings metrics and tracing turn it on")
+CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
+    ("database", _database),
+    ("audit log", _audit),
+    ("tools", _tools),
+    ("settings", _unknown_tools),
+    ("tool", _health_checks),
+    ("policy", _policy),
+    ("redis", _redis),
+    ("credentials", _vaults),
+    ("waiting", _waiting),
+    ("sandbox", sandbox_checks),
+    ("servers", server_checks),
+    ("optional", _optional),
+)
+"""The checks of an App that is open, each by the name that a check of it has which fails."""

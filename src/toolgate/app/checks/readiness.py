@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 
 from toolgate.app.app import App
-from toolgate.app.checks.check import Check, answers
-from toolgate.app.checks.policy import ask_policy
+from toolgate.app.checks.check import Check, answers, ask_policy
 
 PROBE_SECONDS = 2.0
 """The time that each has to answer."""
@@ -46,7 +45,7 @@ class Readiness:
 
     async def _policy(self) -> None:
         """The engine must answer; what it says of a tool that can't exist does not matter here."""
-        verdict = await ask_policy(self._app)
+        verdict = await ask_policy(self._app.parts)
         if not verdict.sure:
             raise RuntimeError(verdict.decision.reason)
 

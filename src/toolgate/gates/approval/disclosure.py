@@ -16,7 +16,7 @@ from toolgate.errors import Denied
 from toolgate.model import MASK
 from toolgate.screening.secret_patterns import shapes
 from toolgate.store.database import Store
-from toolgate.store.state_keys import key_for
+from toolgate.store.keys import key_for
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

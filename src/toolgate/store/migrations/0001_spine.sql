@@ -1,4 +1,4 @@
--- The catalog and its flags (document D), the audit log, artifacts.
+-- The catalog of tools, the flags that say who has which, the audit log, and outputs that were too long to give out.
 -- Words beginning with @ differ between databases: see migrate.py.
 
 CREATE TABLE tool_catalog (
@@ -77,7 +77,7 @@ CREATE INDEX audit_log_call ON audit_log (call_id);
 CREATE INDEX audit_log_tool ON audit_log (tool, seq);
 CREATE INDEX audit_log_tenant ON audit_log (tenant, seq);
 
--- Document D's tool_execution_log is what the end records say, seen through its columns.
+-- For reports and dashboards: the calls that ended, one row each, with the columns that such tables usually have.
 CREATE VIEW tool_execution_log AS
 SELECT seq AS id,
        tool AS tool_name,

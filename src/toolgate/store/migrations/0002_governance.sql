@@ -145,7 +145,7 @@ CREATE TABLE backups (
 );
 CREATE INDEX backups_call ON backups (call_id, seq);
 
--- Usage as document A records it: one tool_invocations for each call that ran, and its tool_cost if it cost anything.
+-- For billing and for `toolgate costs`: one tool_invocations for each call that ran, and its tool_cost if it cost anything.
 CREATE VIEW tool_usage AS
 SELECT call_id, tenant AS tenant_id, @text(body,persona) AS persona_id, @text(body,user) AS user_id, tool AS tool_name,
        'tool_invocations' AS feature_code, 1 AS quantity, status, at

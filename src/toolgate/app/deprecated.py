@@ -1,7 +1,7 @@
 """The methods that `App` had before it had facets. They work for this version, with a DeprecationWarning."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 RENAMED = {
     "accept_tools": "servers.accept",
@@ -79,15 +79,10 @@ def renamed(app: Any, name: str) -> Any:
     return getattr(getattr(app, facet), verb)
 
 
-class CallableFacet:
-    """A facet that was a method of the same name, and can still be called as that."""
-
-    if not TYPE_CHECKING:
-
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            facet = type(self).__name__.removesuffix("Facet").lower()
-            _warn(f"{facet}(…)", f"{facet}.{CALLED[facet]}", stacklevel=3)
-            return getattr(self, CALLED[facet])(*args, **kwargs)
+def warn_of_call(facet: str) -> str:
+    """Gives the verb that a facet was when it was a method."""
+    _warn(f"{facet}(…)", f"{facet}.{CALLED[facet]}", stacklevel=4)
+    return CALLED[facet]
 
 
 def _warn(old: str, new: str, stacklevel: int) -> None:
