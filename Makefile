@@ -22,7 +22,8 @@ run: $(READY) ## Set up and show Toolgate in a tour of two minutes
 	@$(BIN)/python examples/tour/tour.py
 
 # Which tests are of the matrix: tests/matrix.py. Those with random examples are in both, there with more of them.
-PYTEST := $(BIN)/python -m pytest -n 2 --durations=25 --durations-min=1
+# Each of the two takes half of the files, and then from the other's: so they seldom both set up what a file shares.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25 --durations-min=1
 MEASURED = $(if $(MEASURE),rm -rf build/coverage && COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml)
 test: engines ## Set up and run the tests, each promise on one backend; TESTS= names some of them
 	$(MEASURED) $(PYTEST) -m "not matrix and not slow" $(TESTS)
