@@ -126,7 +126,8 @@ class Sandbox:
     async def check(
         self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0
     ) -> CodeFailure | None:
-        """Whether code can be compiled, found out in the sandbox, once for each text; the compiled form is kept for it.
+        """The fault for which code cannot be compiled, found out in the sandbox, once for each text; None: it can be, and
+        the compiled form is kept.
         Only a process that does nothing else compiles: what a run left behind must not be what the next one runs."""
         key = _key(f"{language} {wants_execute}", code)
         known = self._compiled.get(key)
@@ -349,7 +350,6 @@ class Sandbox:
         return self.limits.seconds * 2.0 ** math.ceil(math.log2(seconds / self.limits.seconds))
 
     async def close(self) -> None:
-        """End everything that still runs."""
         self._closed = True
         if self._pool is not None:
             await self._pool.close()

@@ -296,7 +296,7 @@ class Intake:
         return self._is_plain_place(parts) and not self._refuses(self.top.joinpath(*parts))
 
     def _is_plain_place(self, parts: Parts) -> bool:
-        """Whether no folder that it is in is a virtual environment or a repository."""
+        """True if no folder that it is in is a virtual environment or a repository."""
         return all(self._is_plain_folder(parts[:depth]) for depth in range(len(parts)))
 
     def _is_plain_folder(self, parts: Parts) -> bool:
@@ -309,7 +309,7 @@ class Intake:
         return self._plain_folders[parts]
 
     def _is_unchanged(self, parts: Parts, content: int, status: os.stat_result) -> bool:
-        """Whether the workspace has the same there: a program may only have touched it."""
+        """True if the workspace has the same there: a program may only have touched it."""
         with suppress(OSError, PathEscape), self._above(parts) as above:
             there = os.open(parts[-1], FILE_FLAGS, dir_fd=above)
             try:
@@ -369,7 +369,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _is_newer(found: os.stat_result | None, moment: int) -> bool:
-    """Whether a file of the workspace was changed after a moment. Nobody can choose that time, unlike the others."""
+    """True if a file of the workspace was changed after a moment. Nobody can choose that time, unlike the others."""
     return found is not None and not stat.S_ISDIR(found.st_mode) and found.st_ctime_ns > moment
 
 

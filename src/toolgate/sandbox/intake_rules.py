@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 PACKAGE_FOLDERS = ("node_modules", "site-packages", "dist-packages", "__pycache__")
 """Folders whose content is installed, not written: a pattern has to name them."""
-
 _TABLES = ("csv", "tsv", "jsonl", "ndjson", "geojson")
 _COMPRESSED = ("gz", "bz2", "xz", "zst")
 DATA_PATTERNS = (
@@ -36,14 +35,15 @@ class IntakeRule:
         self._patterns = [_compiled(pattern, names) for pattern in patterns]
 
     def admits(self, parts: Parts) -> bool:
-        """Whether a file at this path is brought in, by its name."""
-        if not all(part.isprintable() for part in parts):
-            return False
-        return _matches(self._patterns, "/".join(parts).lower())
+        """True if a file at this path is brought in, by its name."""
+        path = "/".join(parts).lower()
+        return all(part.isprintable() for part in parts) and any(
+            path.endswith(pattern.end) and pattern.whole.fullmatch(path) for pattern in self._patterns
+        )
 
 
 def is_plain(parts: Parts) -> bool:
-    """Whether a folder is neither hidden nor one for packages, nor in one, and its name is nothing that is obeyed."""
+    """True if a folder is neither hidden nor one for packages, nor in one, and its name is nothing that is obeyed."""
     return all(_PLAIN_NAME.fullmatch(part.lower()) and part.isprintable() for part in parts)
 
 
@@ -84,10 +84,6 @@ def _segment(segment: str, names: _Wildcards) -> str:
     wild = {"*": f"{names.letter}*", "?": names.letter}
     text = "".join(wild.get(part) or re.escape(part) for part in re.split(r"([*?])", segment))
     return (names.first if segment[:1] in wild else "") + (_NO_PACKAGE if segment in wild else "") + text
-
-
-def _matches(patterns: Iterable[_Pattern], path: str) -> bool:
-    return any(path.endswith(pattern.end) and pattern.whole.fullmatch(path) for pattern in patterns)
 
 
 REPOSITORY = IntakeRule(

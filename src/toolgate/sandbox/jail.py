@@ -121,6 +121,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """With a loopback of its own: addresses and ports on it that the host answers on (`Process.listeners`)."""
     limits: ResourceLimits = ResourceLimits()
 
+    def writable_folders(self) -> list[Path]:
+        """The folders of the host that it may write to."""
+        return [folder for folder in (self.workspace, *self.writable) if folder is not None]
+
     def working_in(self, folder: ProgramFolder | None) -> "Spec":
         """The same process, working in a folder of the host."""
         if folder is None:
@@ -144,8 +148,7 @@ class JailedProcess(Protocol):
         """What it changed in its layers (`Spec.layers`), in their order: open folders, which are closed with the process.
         Empty if it has none, or never began."""
 
-    def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
+    def is_alive(self) -> bool: ...
 
     async def write(self, data: bytes) -> None:
         """To its stdin. What can't be delivered any more is dropped."""

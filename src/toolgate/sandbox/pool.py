@@ -197,7 +197,6 @@ class Pool:
                     self._drop(spec)
 
     async def close(self) -> None:
-        """End every worker that is idle or being started."""
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()

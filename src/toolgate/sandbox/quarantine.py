@@ -71,7 +71,6 @@ class Quarantine:
         return QuarantineWriter(self._folder, QuarantineSet(secrets.token_hex(4), time(), by, str(workspace)), max_bytes)
 
     def sets(self) -> list[QuarantineSet]:
-        """All sets, oldest first."""
         found = [read_list(path) for path in self._folder.iterdir()] if self._folder.is_dir() else []
         return sorted((one for one in found if one is not None), key=lambda one: one.at)
 
@@ -97,7 +96,6 @@ class Quarantine:
         return None if change.stored is None else (self._folder / one.id / change.stored).read_bytes()
 
     def drop(self, one: QuarantineSet) -> None:
-        """Forget a set."""
         remove(self._folder / one.id)
 
     def take(self, one: QuarantineSet, changes: list[QuarantinedChange]) -> list[str]:
@@ -147,7 +145,7 @@ class QuarantineWriter:
         self._changes: dict[str, QuarantinedChange] = {}
         self._stored = 0
         self._is_listed = False
-        """Whether a person may have seen it as it is."""
+        """True if a person may have seen it as it is."""
         self.listed = listed
 
     def sync(self) -> None:
@@ -290,6 +288,6 @@ def files_below(folder: int, name: str) -> Iterator[tuple[str, int]]:
 
 
 def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at a path in the workspace leads to something in the workspace, by its text."""
+    """True if a link at a path in the workspace leads to something in the workspace, by its text."""
     joined = os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120 - texts
     return not os.path.isabs(target) and joined.partition(os.sep)[0] != ".."  # noqa: PTH117

@@ -21,7 +21,7 @@ MAX_HOST_CALLS = 1_000
 MAX_CONCURRENT_ANSWERS = 4
 """Answers that are made for it at the same time: each may be a whole file."""
 MayRun = Callable[[InvokeContext, str, tuple[str, ...] | None], Awaitable[bool]]
-"""Whether a command would be let through for the caller, given what the tool's definition allows."""
+"""Tells whether a command would be let through for the caller, given what the tool's definition allows."""
 
 
 class SandboxRunner:

@@ -22,6 +22,8 @@ import msgspec
 
 from toolgate.sandbox.jail import MB, Feature, Jail, JailedProcess, Profile, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails.inside_files import INSIDE, python
+from toolgate.sandbox.jails.process_tree import read
+from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.runtimes.python import find_python
 from toolgate.threads import to_thread
 
@@ -43,19 +45,12 @@ BURN_SECONDS = 0.6
 """Seconds of an attempt to use more than one processor."""
 MAX_CONCURRENT_ATTEMPTS = 4
 
-TRIAL: tuple[tuple[Feature, str], ...] = (
-    ("files", "read_a_file"),
-    ("files", "write_to_the_system"),
-    ("environment", "own_environment"),
-    ("network", "open_a_socket"),
-    ("processes", "fork"),
-    ("processes", "make_a_namespace"),
-    ("memory", "take_memory"),
-    ("cpu", "take_all_processors"),
-    ("signals", "signal_the_host"),
-    ("disk", "fill_a_file"),
-)
-"""The others, time and output, are held by the host itself."""
+TRIAL: dict[str, Feature] = {
+    "read_a_file": "files", "write_to_the_system": "files", "own_environment": "environment", "open_a_socket": "network",
+    "fork": "processes", "make_a_namespace": "processes", "take_memory": "memory", "take_all_processors": "cpu",
+    "signal_the_host": "signals", "fill_a_file": "disk",
+}  # fmt: skip
+"""The attempts of the trial, by what should hold them. The other features, time and output, are held by the host itself."""
 TRIAL_CONTROLS = ("own_file", "start_a_thread")
 
 IN_ONE: dict[Feature, tuple[str, ...]] = {
@@ -116,12 +111,12 @@ class CheckResult(msgspec.Struct, frozen=True):
     name: str
     held: bool
     control: bool
-    """Whether the permitted use of the same means worked."""
+    """True if the permitted use of the same means worked."""
     detail: str
 
     @property
     def passed(self) -> bool:
-        """Whether it says that the jail is sound."""
+        """True if it says that the jail is sound."""
         return self.held and self.control
 
 
@@ -203,26 +198,26 @@ class LiveBait(Bait):
 
 async def trial(jail: Jail) -> None:
     """Raises Unavailable if the jail cannot be started, lets something through, or lets nothing work."""
-    *attempts, last = (name for _, name in TRIAL)  # the host may put an end to whoever fills the disk
+    *attempts, last = TRIAL  # the host may put an end to whoever fills the disk
     limits: dict[str, str | int] = {"megabytes": TRIAL_LIMITS.memory // MB, "megabytes_of_disk": TRIAL_LIMITS.disk // MB + 2}
     with Bait() as bait:
         argv = _probe(str(python()), bait.words() | limits, [*attempts, *TRIAL_CONTROLS, last])
         process = await jail.start(Spec(profile="python", argv=argv, limits=TRIAL_LIMITS))
         try:
-            said, complained, code = await _hear(process, TRIAL_SECONDS)
+            async with asyncio.timeout(TRIAL_SECONDS):
+                code, said, complained = await shell.converse(process, b"", TRIAL_LIMITS)
         except TimeoutError:
             raise Unavailable(f"The trial did not end within {TRIAL_SECONDS:g} s.") from None
         finally:
             await process.close()
     found = _answers(said)
-    holes = [f"{feature}: {name.replace('_', ' ')}" for feature, name in TRIAL if found.get(name, "").startswith("got")]
-    if holes:
+    got, held = ({name for name, what in found.items() if what.startswith(how)} for how in ("got", "held"))
+    if got & TRIAL.keys():
+        holes = (f"{feature}: {name.replace('_', ' ')}" for name, feature in TRIAL.items() if name in got)
         raise Unavailable(f"It does not hold: {'; '.join(holes)}")
-    held = {name for name, what in found.items() if what.startswith("held")}
     if process.stopped == "disk":
         held.add(last)
-    works = all(found.get(name, "").startswith("got") for name in TRIAL_CONTROLS)
-    if not works or not held.issuperset(name for _, name in TRIAL):
+    if not got.issuperset(TRIAL_CONTROLS) or not held.issuperset(TRIAL):
         raise Unavailable(f"It cannot be started here: {complained.strip()[-300:] or f'exit code {code}'}.")
 
 
@@ -270,16 +265,13 @@ class EscapeAttempts:
         ]
 
     async def apart(self, feature: Feature, control: str, name: str) -> list[CheckResult]:
-        """What uses too much."""
         return [self._judged(feature, control, name, await self._probe([control, name]))]
 
     def _judged(self, feature: Feature, control: str, name: str, said: str) -> CheckResult:
         words = _answers(said)
-        got = words.get(name, "held: it was ended")
+        got, permitted = words.get(name, "held: it was ended"), words.get(control, "")
         held = got.startswith("held") and self._bait.marker not in said
-        return CheckResult(
-            feature, name, held, words.get(control, "").startswith("got"), got if words.get(control) else said[-300:]
-        )
+        return CheckResult(feature, name, held, permitted.startswith("got"), got if permitted else said[-300:])
 
     async def _probe(self, what: Sequence[str]) -> str:
         return await self._hear("python", self._for_probe(what))
@@ -306,19 +298,11 @@ class EscapeAttempts:
         # On a busy machine a sleep takes longer than it should, and the others compute meanwhile.
         clock = re.search(r"from (\d+) to (\d+)", said)
         took = max(BURN_SECONDS, (int(clock[2]) - int(clock[1])) / 1e9) if clock else BURN_SECONDS
-        return [
-            CheckResult(
-                "cpu",
-                "three_at_once",
-                used < 1.5 * took,
-                used > 0.01 * BURN_SECONDS,
-                f"{used:.2f} s in {took:.2f} s; {said[-100:]!r}",
-            )
-        ]
+        detail = f"{used:.2f} s in {took:.2f} s; {said[-100:]!r}"
+        return [CheckResult("cpu", "three_at_once", used < 1.5 * took, used > 0.01 * BURN_SECONDS, detail)]
 
     async def deaf(self) -> list[CheckResult]:
         """One that heeds no signal is ended all the same, and the reason is kept."""
-
         began, stopped = await self._end("python", self._for_probe(["never_end"]), _first_words, "time")
         return [CheckResult("time", "never_end", stopped == "time", b"ready" in began, f"{stopped}; {began[-300:]!r}")]
 
@@ -326,12 +310,9 @@ class EscapeAttempts:
         """One that leaves a child in the background and goes."""
         seconds = f"61.{secrets.randbelow(10**9):09}"
         script = f"(trap '' TERM HUP INT; exec sleep {seconds}) > /dev/null 2>&1 & echo ready"
-
         began, _ = await self._end("shell", ("/bin/sh", "-c", script), _first_words, None)
         left = await to_thread(_runs, seconds)
-        return [
-            CheckResult("time", "left_behind", not left, b"ready" in began, "it is still there" if left else "it is gone")
-        ]
+        return [CheckResult("time", "left_behind", not left, b"ready" in began, f"still there: {left}")]
 
     async def flood(
         self, name: str, which: Callable[[JailedProcess], Callable[[int], Awaitable[bytes]]]
@@ -345,15 +326,8 @@ class EscapeAttempts:
             return heard
 
         heard, stopped = await self._end("python", self._for_probe([name]), as_far_as_wanted, "output")
-        return [
-            CheckResult(
-                "output",
-                name,
-                stopped == "output",
-                len(heard) >= CHECK_LIMITS.output,
-                f"{stopped}; {len(heard)} bytes; {heard[:200]!r}",
-            )
-        ]
+        detail = f"{stopped}; {len(heard)} bytes; {heard[:200]!r}"
+        return [CheckResult("output", name, stopped == "output", len(heard) >= CHECK_LIMITS.output, detail)]
 
     async def _end(
         self,
@@ -367,30 +341,27 @@ class EscapeAttempts:
             process = await self._jail.start(Spec(profile=profile, argv=argv, limits=CHECK_LIMITS))
         except Unavailable as error:
             return str(error).encode(), None
+        sign = b""
         try:
             async with asyncio.timeout(ATTEMPT_SECONDS):
                 sign = await until(process)
             process.kill(why)
-            try:
-                async with asyncio.timeout(MAX_KILL_SECONDS):
-                    await process.wait()
-            except TimeoutError:
-                return sign, None
+            async with asyncio.timeout(MAX_KILL_SECONDS):
+                await process.wait()
             return sign, process.stopped
         except TimeoutError:
-            return b"", None
+            return sign, None
         finally:
             await process.close()
 
     async def _hear(self, profile: Profile, argv: tuple[str, ...]) -> str:
-        """All that it says until its end."""
         try:
             process = await self._jail.start(Spec(profile=profile, argv=argv, limits=CHECK_LIMITS))
         except Unavailable as error:
             return str(error)
         try:
-            await process.close_stdin()
-            said, complained, _ = await _hear(process, ATTEMPT_SECONDS)
+            async with asyncio.timeout(ATTEMPT_SECONDS):
+                _, said, complained = await shell.converse(process, b"", CHECK_LIMITS)
         except TimeoutError:
             return f"it did not end within {ATTEMPT_SECONDS:g} s"
         finally:
@@ -399,12 +370,10 @@ class EscapeAttempts:
 
 
 def _probe(interpreter: str, bait: dict[str, str | int], what: Sequence[str]) -> tuple[str, ...]:
-    """The command that makes these attempts."""
     return (interpreter, str(PROBE), marshal.dumps({**bait, "what": list(what)}, 2).hex())
 
 
 def _answers(said: str) -> dict[str, str]:
-    """What the probe says of each attempt."""
     return {name: what for name, _, what in (line.partition(" ") for line in said.splitlines())}
 
 
@@ -412,28 +381,7 @@ async def _first_words(process: JailedProcess) -> bytes:
     return await process.read(4096)
 
 
-async def _hear(process: JailedProcess, seconds: float) -> tuple[str, str, int]:
-    """What it says until its end, on stdout and stderr, and its exit code."""
-    async with asyncio.timeout(seconds):
-        said, complained = await asyncio.gather(_all(process.read), _all(process.read_errors))
-        return said.decode(errors="replace"), complained.decode(errors="replace"), await process.wait()
-
-
-async def _all(read: Callable[[int], Awaitable[bytes]]) -> bytes:
-    heard = bytearray()
-    while piece := await read(65_536):
-        if len(heard) < CHECK_LIMITS.output:
-            heard += piece
-    return bytes(heard)
-
-
 def _runs(argument: str) -> bool:
-    """Whether a process with that argument is alive on this machine."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if argument.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
-                    return True
-            except OSError:
-                continue
-    return False
+    """True if a process with that argument is alive on this machine."""
+    commands = (read(f"/proc/{name}/cmdline") for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
+    return any(argument.encode() in command.split(b"\0") for command in commands)

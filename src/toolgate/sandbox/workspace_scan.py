@@ -66,12 +66,12 @@ class ProtectedPaths(NamedTuple):
 
 
 def is_repository(names: set[str]) -> bool:
-    """Whether git takes a folder with these names in it, in small letters, for a repository: it may have any name."""
+    """True if git takes a folder with these names in it, in small letters, for a repository: it may have any name."""
     return "head" in names and ("commondir" in names or {"objects", "refs"} <= names)
 
 
 def is_environment(names: set[str]) -> bool:
-    """Whether Python takes a folder with these names in it, in small letters, for a virtual environment."""
+    """True if Python takes a folder with these names in it, in small letters, for a virtual environment."""
     return ENVIRONMENT in names
 
 
@@ -338,7 +338,6 @@ def check_secrets(top: Path, before: ProtectedPaths) -> None:
 
 
 def shown(top: Path, path: Path) -> str:
-    """A path as it is told."""
     return str(path.relative_to(top)) if path.is_relative_to(top) else str(path)
 
 

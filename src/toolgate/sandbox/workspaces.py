@@ -75,7 +75,6 @@ class Workspaces:
 
     @property
     def rules(self) -> "SensitivePaths":
-        """What no tool may open."""
         if self._made_rules is None:
             from toolgate.screening.paths import SensitivePaths
 
@@ -114,7 +113,7 @@ class Workspaces:
         return self._given.get(key) or self._folder(key)
 
     def _is_here(self, call: Call) -> bool:
-        """Whether a call works where Toolgate runs."""
+        """True if a call works where Toolgate runs."""
         if call.session is not None or call.actor.tenant != LOCAL.tenant:
             return False
         return call.door in LOCAL_DOORS or self._serves_here
@@ -175,7 +174,7 @@ class Workspaces:
         return text.startswith(os.path.join(home, "sessions") + os.sep)  # noqa: PTH118 - these are texts
 
     def is_foreign(self, folder: Path, real: str) -> bool:
-        """Whether a path is in Toolgate's own folder and not in that of the call: another session's files, for one."""
+        """True if a path is in Toolgate's own folder and not in that of the call: another session's files, for one."""
         home = os.path.realpath(self._home)
         return _inside(real, home) and not (_inside(str(folder), home) and _inside(real, str(folder)))
 
@@ -188,7 +187,7 @@ class Workspaces:
         return WorkspaceScan(self.rules, top, os.path.realpath(self._home), writes_git=writes_git).run()
 
     def is_ours(self, folder: Path) -> bool:
-        """Whether a folder is that of a session, which Toolgate made: no program of the host works there, so what programs
+        """True if a folder is that of a session, which Toolgate made: no program of the host works there, so what programs
         leave there stays as it is."""
         return self._is_session(str(folder), os.path.realpath(self._home))
 

@@ -183,7 +183,7 @@ class CodeFault(ToolgateError):
 
 
 def check_python(code: str, name: str) -> bool:
-    """Whether the code gives a meaning to a name; CodeFault says where it is no Python."""
+    """True if the code gives a meaning to a name; CodeFault says where it is no Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd escape is no reason to refuse it

@@ -60,7 +60,7 @@ class _Known:
 
     stamp: Stamp | None = None
     settled: bool = False
-    """Whether the stamp would tell if the file changed again."""
+    """True if the stamp would tell if the file changed again."""
     digest: str | None = None
     holds: str | None = None
     """The tool of this file that is in force."""
@@ -90,7 +90,6 @@ class CustomFolder:
         return found if self._unreadable is None else [self._unreadable, *found]
 
     def file_of(self, name: str) -> Path | None:
-        """The file of a tool that is in force."""
         return next((file for file, known in self._files.items() if known.holds == name), None)
 
     def changes(self) -> list[FolderChange]:

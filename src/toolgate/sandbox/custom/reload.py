@@ -55,7 +55,6 @@ class CustomTools:
 
     @property
     def problems(self) -> list[ToolProblem]:
-        """What is wrong with the files now."""
         return self._folder.problems
 
     def start(self) -> None:
@@ -87,7 +86,6 @@ class CustomTools:
             self._watching = None
 
     async def look(self) -> None:
-        """Take what has changed."""
         for change in self._folder.changes():
             if isinstance(change, RemovedTool):
                 if self._held(change.name) is not None:

@@ -109,6 +109,17 @@ def set_attributes(tree: int, attributes: int, depth: int = 0, space: int | None
     syscall("restrict a mount", MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH | depth, wanted, len(wanted))
 
 
+def copy_mount(place: int | str, attributes: int, depth: int = 0, space: int | None = None) -> int:
+    """As `open_tree`, restricted as `set_attributes` does."""
+    tree = open_tree(place, depth)
+    try:
+        set_attributes(tree, attributes, depth, space)
+    except OSError:
+        os.close(tree)
+        raise
+    return tree
+
+
 def attach(tree: int, target: str) -> None:
     """Attach a copied mount at a path; its descriptor is closed."""
     syscall(f"attach {target}", MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), MOVE_EMPTY_PATH)
@@ -182,7 +193,6 @@ def wake_on_signals() -> int:
 
 
 def end_like(status: int) -> NoReturn:
-    """End as the program did."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number not in (signal.SIGKILL, signal.SIGSTOP):

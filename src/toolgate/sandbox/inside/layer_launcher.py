@@ -36,6 +36,7 @@ sys.path.pop()
 MS_REMOUNT, MS_SHARED = 0x20, 0x100000
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 ENOSPC = 28
+READ = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
 ROWS_BYTES = 64 * 1024 * 1024
 REFRESHED = b"+"
 
@@ -48,19 +49,13 @@ def own_namespace(user: "list[int] | None") -> None:
     kernel.mount(None, "/", kernel.MS_REC | kernel.MS_PRIVATE)
 
 
-def lower(folder: str, target: str, space: "int | None") -> None:
-    """The folder alone, without what is mounted below it: read-only, and its owner shown as another where that is said."""
-    tree = kernel.open_tree(folder)
-    kernel.set_attributes(tree, kernel.ATTR_RDONLY, space=space)
-    kernel.attach(tree, target)
-
-
 def layered(place: str, folder: str, space: "int | None", owner: "list[int]") -> int:
     """An overlay at `place`/merged over a folder. Gives its upper layer, open."""
     os.mkdir(place, 0o755)
     for name in ("lower", "upper", "work", "merged"):
         os.mkdir(f"{place}/{name}", 0o755)
-    lower(folder, f"{place}/lower", space)
+    # The folder alone, without what is mounted below it: read-only, and its owner shown as another where that is said.
+    kernel.attach(kernel.copy_mount(folder, kernel.ATTR_RDONLY, space=space), f"{place}/lower")
     os.chmod(f"{place}/upper", os.stat(f"{place}/lower").st_mode & 0o777)
     os.chown(f"{place}/upper", *owner)
     # User attributes in place of trusted ones: an ordinary user has no others, and with them nothing is ever redirected.
@@ -84,7 +79,6 @@ class Projected:
         self.change(early)
 
     def descriptors(self) -> "list[int]":
-        """The descriptors that it needs as long as it is there."""
         return [self.gate, *(space for space in self.spaces if space is not None)]
 
     def show_rest(self) -> None:
@@ -129,11 +123,11 @@ class Projected:
                 return
             depth = kernel.AT_RECURSIVE if whole and space is None else 0
             try:
-                tree = limited(opened, depth, space)
+                tree = kernel.copy_mount(opened, READ, depth, space)
             except OSError:
                 if space is None:
                     raise
-                tree = limited(opened, depth, None)  # of another file system, which has no idmapped mounts
+                tree = kernel.copy_mount(opened, READ, depth)  # of another file system, which has no idmapped mounts
         finally:
             os.close(opened)
         if whole:
@@ -148,17 +142,6 @@ def handed_rows(file: int) -> list:  # type: ignore[type-arg]
     rows: list = marshal.loads(os.pread(file, ROWS_BYTES, 0))  # type: ignore[type-arg]
     os.close(file)
     return rows
-
-
-def limited(opened: int, depth: int, space: "int | None") -> int:
-    """A mount of a file or folder that is attached nowhere yet: to be read only."""
-    tree = kernel.open_tree(opened, depth)
-    try:
-        kernel.set_attributes(tree, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV, depth, space)
-    except OSError:
-        os.close(tree)
-        raise
-    return tree
 
 
 def take_away(place: str) -> None:

@@ -49,8 +49,7 @@ def copied(path: str, attributes: int) -> int:
     """A mount of the host's file or folder that is attached nowhere yet, with everything mounted below it."""
     host = os.open("/", os.O_PATH | os.O_CLOEXEC)
     source = found(host, path)
-    tree = kernel.open_tree(source, kernel.AT_RECURSIVE)
-    kernel.set_attributes(tree, attributes, kernel.AT_RECURSIVE)
+    tree = kernel.copy_mount(source, attributes, kernel.AT_RECURSIVE)
     os.close(source)
     os.close(host)
     return tree
@@ -66,18 +65,13 @@ def attached(tree: int, root: int, path: str) -> None:
 def made(root: int, path: str, folder: bool) -> None:
     """Something to mount on, with the folders above it."""
     parts = [part for part in path.split("/") if part]
-    for depth in range(1, len(parts) + (1 if folder else 0)):
+    for depth, part in enumerate(parts, 1):
         above = found(root, "/".join(parts[: depth - 1]))
         try:
-            os.mkdir(parts[depth - 1], 0o755, dir_fd=above)
-        except FileExistsError:
-            pass
-        finally:
-            os.close(above)
-    if not folder:
-        above = found(root, "/".join(parts[:-1]))
-        try:
-            os.close(os.open(parts[-1], os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444, dir_fd=above))
+            if folder or depth < len(parts):
+                os.mkdir(part, 0o755, dir_fd=above)
+            else:
+                os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444, dir_fd=above))
         except FileExistsError:
             pass
         finally:
@@ -160,9 +154,8 @@ def hidden(root: int, path: str) -> None:
     empty = "/.hidden/folder" if folder else "/.hidden/file"
     made(root, empty, folder)
     source = found(root, empty)
-    tree = kernel.open_tree(source)
+    tree = kernel.copy_mount(source, READ)
     os.close(source)
-    kernel.set_attributes(tree, READ)
     attached(tree, root, path)
 
 

@@ -49,14 +49,12 @@ def read_by_a_link(bait: dict[str, Any]) -> str:
 
 
 def write_a_file(bait: dict[str, Any]) -> str:
-    """A folder of the host."""
     with open(os.path.join(bait["outside"], "written"), "w") as file:
         file.write("x")
     return "written"
 
 
 def write_to_the_system(_bait: dict[str, Any]) -> str:
-    """The system's own programs."""
     with open("/usr/bin/toolgate-was-here", "wb"):
         os.unlink("/usr/bin/toolgate-was-here")
     return "written"
@@ -71,12 +69,10 @@ def own_file(_bait: dict[str, Any]) -> str:
 
 
 def own_environment(bait: dict[str, Any]) -> str:
-    """What it was given."""
     return os.environ[bait["variable"]]
 
 
 def environment_of_others(bait: dict[str, Any]) -> str:
-    """What others were given."""
     for process in ("1", str(os.getppid()), str(bait["host"])):
         try:
             with open(f"/proc/{process}/environ") as file:
@@ -94,7 +90,6 @@ def home(_bait: dict[str, Any]) -> str:
 
 
 def open_a_socket(_bait: dict[str, Any]) -> str:
-    """To any address at all, of any kind."""
     import _socket
 
     for family in (_socket.AF_UNIX, _socket.AF_INET, _socket.AF_INET6):
@@ -107,7 +102,6 @@ def open_a_socket(_bait: dict[str, Any]) -> str:
 
 
 def connect(bait: dict[str, Any]) -> str:
-    """A port of the host."""
     import socket
 
     with socket.create_connection(("127.0.0.1", bait["port"]), timeout=2) as made:
@@ -116,7 +110,6 @@ def connect(bait: dict[str, Any]) -> str:
 
 
 def connect_by_path(bait: dict[str, Any]) -> str:
-    """A socket of the host that is a file."""
     import socket
 
     with socket.socket(socket.AF_UNIX) as made:
@@ -138,19 +131,16 @@ def talk_to_itself(_bait: dict[str, Any]) -> str:
 
 
 def fork(_bait: dict[str, Any]) -> str:
-    """A copy of itself."""
     if os.fork() == 0:
         os._exit(0)
     return "a copy"
 
 
 def start_a_program(_bait: dict[str, Any]) -> str:
-    """Another program."""
     return str(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 0"], {}))
 
 
 def make_a_namespace(_bait: dict[str, Any]) -> str:
-    """A world in which it has rights."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -160,7 +150,6 @@ def make_a_namespace(_bait: dict[str, Any]) -> str:
 
 
 def become_root(_bait: dict[str, Any]) -> str:
-    """Another user."""
     if os.geteuid() != 0:
         os.setuid(0)
     return "root"
@@ -184,7 +173,6 @@ def take_all_processors(_bait: dict[str, Any]) -> str:
 
 
 def go_first(_bait: dict[str, Any]) -> str:
-    """A priority above others."""
     os.setpriority(os.PRIO_PROCESS, 0, -5)
     return "a higher priority"
 
@@ -195,13 +183,11 @@ def compute(_bait: dict[str, Any]) -> str:
 
 
 def signal_another(bait: dict[str, Any]) -> str:
-    """Not to be seen, not to be ended."""
     os.kill(bait["victim"], 9)
     return "a process of the host was killed"
 
 
 def signal_the_host(bait: dict[str, Any]) -> str:
-    """The process that started it all."""
     os.kill(bait["host"], 0)
     return "it is within reach"
 
@@ -213,7 +199,6 @@ def signal_itself(_bait: dict[str, Any]) -> str:
 
 
 def take_memory(bait: dict[str, Any]) -> str:
-    """More than the limit, touched."""
     kept = bytearray(bait["megabytes"] * MB)
     for place in range(0, len(kept), 4096):
         kept[place] = 1
@@ -221,7 +206,6 @@ def take_memory(bait: dict[str, Any]) -> str:
 
 
 def take_shared_memory(bait: dict[str, Any]) -> str:
-    """The same, shared."""
     import mmap
 
     kept = []
@@ -237,7 +221,6 @@ def some_memory(_bait: dict[str, Any]) -> str:
 
 
 def fill_a_file(bait: dict[str, Any]) -> str:
-    """More than the limit."""
     with open("much", "wb") as file:
         for _ in range(bait["megabytes_of_disk"]):
             file.write(bytes(MB))
@@ -259,7 +242,6 @@ def fill_the_disk(bait: dict[str, Any]) -> str:
 
 
 def make_many_files(bait: dict[str, Any]) -> str:
-    """More than the limit."""
     import time
 
     for number in range(bait["files"]):
@@ -276,19 +258,16 @@ def some_disk(_bait: dict[str, Any]) -> str:
 
 
 def flood(_bait: dict[str, Any]) -> str:
-    """More than anybody reads."""
     while True:
         os.write(1, b"flood\n" * 10_000)
 
 
 def flood_errors(_bait: dict[str, Any]) -> str:
-    """The same where nobody looks."""
     while True:
         os.write(2, b"flood\n" * 10_000)
 
 
 def never_end(_bait: dict[str, Any]) -> str:
-    """Deaf, and for ever."""
     import signal
 
     print("ready", flush=True)
@@ -299,7 +278,6 @@ def never_end(_bait: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Try what is named, in that order."""
     bait = marshal.loads(bytes.fromhex(sys.argv[1]))
     for name in bait["what"]:
         try:

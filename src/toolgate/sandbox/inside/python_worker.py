@@ -64,7 +64,6 @@ _set_recursion_limit, _settrace, _setprofile = sys.setrecursionlimit, sys.settra
 def failure(
     kind: str, name: str, message: str, line: int | None = None, column: int | None = None, stack: str = ""
 ) -> dict[str, Any]:
-    """The frame of a job that has no result."""
     told = {"kind": kind, "name": name, "message": shortened(message, MAX_MESSAGE_CHARS)}
     return {"failure": {**told, "line": line, "column": column, "stack": stack}}
 
@@ -102,7 +101,7 @@ class SourceCode:
         return compiled
 
     def names_execute(self) -> bool:
-        """Whether the code gives the name `execute` to something, at its top level."""
+        """True if the code gives the name `execute` to something, at its top level."""
         import symtable
 
         names = symtable.symtable(self.code, self.filename, "exec").get_symbols()

@@ -57,7 +57,6 @@ class StartFailed(Exception):
 
 
 def main() -> tuple[list[tuple[str, CodeType]], dict[str, Any]]:
-    """Read the order, obey it."""
     if sys.argv[1] == "--remap":
         try_remap(sys.argv[2])
     in_container = sys.argv[1] == "--container"
@@ -114,14 +113,12 @@ def wait_for_files(gate: int) -> None:
 
 
 def read_order(lifeline: int) -> dict[str, Any]:
-    """Length, then the order itself."""
     size = int.from_bytes(read_exactly(lifeline, 4), "little")
     found: dict[str, Any] = marshal.loads(read_exactly(lifeline, size))
     return found
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:
-    """That many bytes."""
     data = b""
     while len(data) < size:
         piece = os.read(descriptor, size - len(data))
@@ -142,7 +139,7 @@ def found(program: str, path: str) -> str:
 
 
 def is_cut(lifeline: int) -> bool:
-    """Whether nobody holds the other end any more."""
+    """True if nobody holds the other end any more."""
     watch = select.poll()
     watch.register(lifeline, 0)
     return bool(watch.poll(0))
@@ -159,7 +156,6 @@ def load(order: dict[str, Any]) -> list[tuple[str, CodeType]]:
 
 
 def run(worker: list[tuple[str, CodeType]], order: dict[str, Any]) -> None:
-    """Become the program, in this interpreter."""
     sys.argv = order["argv"][1:]
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -216,7 +212,7 @@ def remap(orders: dict[str, Any]) -> None:
     spaces = [kernel.user_namespace(users, groups) for users, groups in orders["maps"]]
     places = orders["places"]
     trees = [
-        mapped_tree(path, spaces[which]) if which >= 0 else kernel.open_tree(path, kernel.AT_RECURSIVE)
+        kernel.copy_mount(path, 0, space=spaces[which]) if which >= 0 else kernel.open_tree(path, kernel.AT_RECURSIVE)
         for path, which in places
     ]
     for tree, (path, _) in zip(trees, places):  # noqa: B905 - strict came with Python 3.10
@@ -225,16 +221,9 @@ def remap(orders: dict[str, Any]) -> None:
         os.close(space)
 
 
-def mapped_tree(path: str, space: int) -> int:
-    """A mount of that place which is nowhere yet, with other owners."""
-    tree = kernel.open_tree(path)
-    kernel.set_attributes(tree, 0, space=space)
-    return tree
-
-
 def try_remap(path: str) -> None:
     """For the host, which asks before it relies on it."""
-    mapped_tree(path, kernel.user_namespace("0 1900000000 1\n", "0 1900000000 1\n"))
+    kernel.copy_mount(path, 0, space=kernel.user_namespace("0 1900000000 1\n", "0 1900000000 1\n"))
     os._exit(0)
 
 

@@ -81,7 +81,7 @@ class Channel:
         self._send(data)
 
     def arrived(self) -> bool:
-        """Whether there is something to receive."""
+        """True if there is something to receive."""
         return bool(_select((self._in,), (), (), 0)[0])
 
     def receive(self) -> Any:

@@ -41,7 +41,6 @@ def _no_default(value: object) -> NoReturn:
 
 
 def encode(value: Any) -> str:
-    """JSON, in ASCII."""
     return "".join(_make_encoder(None, _no_default, _escape, None, ":", ",", False, False, False)(value, 0))
 
 

@@ -16,7 +16,7 @@ from toolgate.sandbox.jails.child_ends import ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.inside_files import STARTER
 from toolgate.sandbox.jails.namespaces import DEVICE_LINKS, DEVICES, SCRATCH, Layout, NamespaceJail
-from toolgate.sandbox.jails.process_tree import is_first, parent_of
+from toolgate.sandbox.jails.process_tree import is_first, parent_of, read
 from toolgate.sandbox.jails.submounts import How
 
 PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
@@ -78,10 +78,7 @@ def _is_orphan(pid: int) -> bool:
 
 
 def _words(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return [b""]
+    return read(f"/proc/{pid}/cmdline").split(b"\0")
 
 
 def _walls(spec: Spec, who: Identity | None, *, remap: bool) -> Iterator[str]:

@@ -7,8 +7,8 @@ import socket
 from abc import ABC, abstractmethod
 from contextlib import suppress
 
+from toolgate.sandbox.child_process import wake
 from toolgate.sandbox.jail import MB, Unavailable
-from toolgate.sandbox.pipes import wake
 
 ORDER_BYTES = MB
 """The most that an unprivileged pipe holds."""

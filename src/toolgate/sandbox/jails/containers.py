@@ -100,7 +100,7 @@ class Engine:
         return MACHINES[said]
 
     async def is_rootless(self) -> bool:
-        """Whether root inside its containers is the engine's own user outside."""
+        """True if root inside its containers is the engine's own user outside."""
         return "rootless" in await self.ask("info", "--format", "{{json .SecurityOptions}}")
 
     async def volumes(self, image: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class Engine:
         return tuple(sorted(orjson.loads(told) or {}))
 
     async def kill(self, name: str) -> bool:
-        """Whether it was there to be killed. The engine says so late if somebody does not read what it wrote."""
+        """True if it was there to be killed. The engine says so late if somebody does not read what it wrote."""
         try:
             await self.ask("kill", name, seconds=KILL_SECONDS)
         except NoAnswer:
@@ -181,7 +181,7 @@ def host(pid: int | None = None) -> str:
 
 
 def lives(told: str) -> bool:
-    """Whether the process of that label lives. What is no such label is left alone."""
+    """True if the process of that label lives. What is no such label is left alone."""
     pid, _, when = told.partition("-")
     if not pid.isdecimal() or not when.isdecimal():
         return True
@@ -211,7 +211,6 @@ class Mount(NamedTuple):
     writable: bool = False
 
     def words(self) -> tuple[str, str]:
-        """Its option, a line of comma-separated values."""
         if self.source is None:
             fields = ["type=tmpfs", f"dst={self.target}", "tmpfs-size=4096", "readonly"]
         else:

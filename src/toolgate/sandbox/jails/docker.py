@@ -203,7 +203,6 @@ class Docker:
     # -- containers
 
     async def start(self, spec: Spec) -> Container:
-        """A process of this spec, in the image that is set."""
         if self._image is None:
             raise Unavailable("no image is set for it (sandbox.docker_image)")
         if spec.layers:

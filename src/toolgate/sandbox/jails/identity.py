@@ -32,8 +32,7 @@ class Identity(NamedTuple):
 
 def lent(spec: Spec) -> list[Path]:
     """Folders of the host that a program is to use as their owner could."""
-    given = [] if spec.workspace is None else [spec.workspace]
-    return [*given, *spec.writable, *spec.projected, *(spec.readable if spec.profile == "server" else ())]
+    return [*spec.writable_folders(), *spec.projected, *(spec.readable if spec.profile == "server" else ())]
 
 
 def mappable(spec: Spec) -> frozenset[Path]:
@@ -85,7 +84,7 @@ _answers: dict[int, bool] = {}
 
 
 def can_remap(folder: Path) -> bool:
-    """Whether we are root and the folder's file system takes idmapped mounts: it is tried, on a mount that nobody sees."""
+    """True if we are root and the folder's file system takes idmapped mounts: it is tried, on a mount that nobody sees."""
     if os.geteuid() != 0:
         return False
     device = folder.stat().st_dev

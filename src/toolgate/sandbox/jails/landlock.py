@@ -27,7 +27,7 @@ from toolgate.sandbox.jails import folder_removal, identity, inside_files, launc
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch
-from toolgate.sandbox.jails.process_tree import began
+from toolgate.sandbox.jails.process_tree import began, read
 from toolgate.threads import to_thread
 
 LANDLOCK_LAUNCHER = inside_files.INSIDE / "landlock_launcher.py"
@@ -38,7 +38,7 @@ MAX_PIECES = 3_000
 """Of projected folders: each is a rule, and all of them go through one pipe."""
 SCRATCH_PREFIX = "toolgate-box"
 DEVICE_RULES = {"null": True, "zero": False, "full": False, "random": False, "urandom": False}
-"""Whether it may be written to."""
+"""True: it may be written to."""
 _CREATE_RULESET, _ASK_VERSION = 444, 1
 
 LANDLOCK_ENFORCES: dict[Feature, str] = {
@@ -168,7 +168,7 @@ def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
     yield from _pieces(spec)
     for name, write in DEVICE_RULES.items():
         yield _rule(Path("/dev") / name, write=write, execute=False, optional=True)
-    for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
+    for folder in spec.writable_folders():
         yield _rule(folder.resolve(), write=True)
 
 
@@ -187,15 +187,13 @@ def needed(spec: Spec) -> Iterator[Path]:
     """What must be readable once the program has become its user."""
     program = Path(spec.argv[0]).resolve()
     yield program
-    yield from (path.resolve() for path in (*spec.readable, *spec.projected))
+    yield from (path.resolve() for path in (*spec.readable, *spec.projected, *spec.writable_folders()))
     if program == inside_files.python():
         yield Path(sys.base_prefix).resolve()
-    for folder in ([spec.workspace] if spec.workspace else []) + list(spec.writable):
-        yield folder.resolve()
 
 
 def is_reachable(path: Path, who: Identity | None) -> bool:
-    """Whether the user may go through all the folders above a path."""
+    """True if the user may go through all the folders above a path."""
     if who is None:
         return os.access(path, os.F_OK)
     return path.exists() and all(_may_enter(folder.stat(), who) for folder in path.resolve().parents)
@@ -220,10 +218,8 @@ def threads_of(user: int) -> int:
 
 
 def _threads(process: str, mark: bytes) -> int:
-    with suppress(OSError):
-        status = Path(process, "status").read_bytes()
-        return int(status.partition(b"\nThreads:\t")[2].split(maxsplit=1)[0]) if mark in status else 0
-    return 0
+    status = read(f"{process}/status")
+    return int(status.partition(b"\nThreads:\t")[2].split(maxsplit=1)[0]) if mark in status else 0
 
 
 # -- where it works

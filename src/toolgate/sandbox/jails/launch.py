@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.sandbox.jail import MB, Network, ResourceLimits, Spec, Unavailable
+from toolgate.sandbox.jail import MB, Network, Spec, Unavailable
 from toolgate.sandbox.jails.child_ends import ChildEnds, ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.folder_removal import remove
 from toolgate.sandbox.jails.identity import Identity, lent, mapping
@@ -29,10 +29,8 @@ from toolgate.sandbox.jails.submounts import Submounts, release, root_of
 
 CODE_RANGE = 512 * MB
 """What V8 sets aside for compiled code, of address space and not of memory: RLIMIT_DATA counts it all the same."""
-
 DENO_ITSELF = 24 * MB
 """What Deno keeps from programs for itself."""
-
 SERVER_FILE = 4096 * MB
 """The largest file that a server may write in folders that are given to it."""
 
@@ -112,20 +110,10 @@ def rlimits(spec: Spec, processes: int | None = None) -> dict[str, int]:
     }
     if math.isfinite(limits.seconds):
         found["RLIMIT_CPU"] = math.ceil(limits.seconds) + 1
-    return found | memory(spec, limits)
-
-
-def memory(spec: Spec, limits: ResourceLimits) -> dict[str, int]:
-    """Python: its whole address space. V8 reserves far more of that than it uses, so only what it can write to counts."""
+    # Python: its whole address space. V8 reserves far more of that than it uses, so only what it can write to counts.
     if spec.profile == "python":
-        return {"RLIMIT_AS": limits.memory}
-    return {"RLIMIT_DATA": limits.memory + CODE_RANGE - (DENO_ITSELF if spec.profile == "deno" else 0)}
-
-
-def environment(spec: Spec, *, home: str, temporary: str) -> dict[str, str]:
-    """All that the program finds."""
-    own = {"HOME": home, "TMPDIR": temporary, "PATH": ":".join(spec.path), "LANG": "C.UTF-8"}
-    return own | dict(spec.environment)
+        return found | {"RLIMIT_AS": limits.memory}
+    return found | {"RLIMIT_DATA": limits.memory + CODE_RANGE - (DENO_ITSELF if spec.profile == "deno" else 0)}
 
 
 def order(
@@ -144,6 +132,7 @@ def order(
 ) -> dict[str, Any]:
     """What the starter is to do. Paths are those inside the jail."""
     folders = [home, temporary] if spec.workspace is not None else [home, temporary, work]
+    own = {"HOME": home, "TMPDIR": temporary, "PATH": ":".join(spec.path), "LANG": "C.UTF-8"}
     return {
         "same": spec.profile == "python",
         "uid": identity.uid if identity else None,
@@ -158,7 +147,7 @@ def order(
         "gate": gate,
         "landlock": dict(landlock) if landlock else None,
         "filter": filter,
-        "environment": environment(spec, home=home, temporary=temporary),
+        "environment": own | dict(spec.environment),
         "argv": list(spec.argv),
         "worker": _compiled(spec.argv[1]) if spec.profile == "python" and spec.argv[0] == str(python()) else None,
         "magic": MAGIC_NUMBER,

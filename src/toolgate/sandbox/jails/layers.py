@@ -33,7 +33,7 @@ _others: dict[Path, Path] = {}
 
 
 class Layers(ChildEnds):
-    """The layers of one jailed process."""
+    """The layers of one jailed process. Raises Unavailable if they cannot be had."""
 
     def __init__(self, spec: Spec, who: Identity | None, mapped: Collection[Path]) -> None:
         for folder in spec.layers:
@@ -50,7 +50,7 @@ class Layers(ChildEnds):
         self.folders = spec.layers
         self._projected = spec.projected
         self._pieces = dict(spec.pieces)
-        self._given = [folder for folder in (spec.workspace, *spec.writable) if folder is not None]
+        self._given = spec.writable_folders()
         self._stage = stage()
         self._outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         through = inner.detach()
@@ -146,11 +146,6 @@ class Layers(ChildEnds):
         for upper in self._uppers:
             os.close(upper)
         self._uppers = []
-
-
-def layers_of(spec: Spec, who: Identity | None, mapped: Collection[Path]) -> Layers | None:
-    """Those that a spec asks for; raises Unavailable if they can't be had."""
-    return Layers(spec, who, mapped) if spec.layers or spec.projected else None
 
 
 def _is_of_launchers(path: str) -> bool:

@@ -18,7 +18,7 @@ from toolgate.sandbox.jails import identity, inside_files, launch, process, secc
 from toolgate.sandbox.jails.child_ends import ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch, SystemPath
-from toolgate.sandbox.jails.layers import Layers, layers_of
+from toolgate.sandbox.jails.layers import Layers
 from toolgate.sandbox.jails.submounts import Submounts, release, submounts
 
 SCRATCH = "/tmp"
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
 
     def written(self) -> list[Path]:
         """The folders of the host that can be written to."""
-        folders = [*([self.spec.workspace] if self.spec.workspace else []), *self.spec.writable]
+        folders = self.spec.writable_folders()
         for folder in folders:
             if Path(SCRATCH).is_relative_to(folder):
                 raise Unavailable(f"{folder} cannot be a workspace: it holds the folder for temporary files.")
@@ -96,7 +96,7 @@ class NamespaceJail(process.LocalJail):
         if who is not None and spec.workspace is not None and spec.workspace not in (*mapped, *spec.layers):
             identity.give(spec.workspace, who, spec.hidden)
         remap = launch.remapping(spec, who, mapped, apart) if who else None
-        layers = layers_of(spec, who, mapped)
+        layers = Layers(spec, who, mapped) if spec.layers or spec.projected else None
         if layers is not None:
             failed.callback(layers.close_all)
         layout = Layout(spec, who, apart, layers, remap)

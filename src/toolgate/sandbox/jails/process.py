@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -16,25 +15,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 
+from toolgate.sandbox.child_process import ChildProcess, has_ended, spawn, wake
 from toolgate.sandbox.jail import Feature, ProjectedEntry, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails import watchdog
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import descendants, is_first, parent_of
-from toolgate.sandbox.pipes import Pipes, wake
 from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 
 TOLD_SECONDS = 2.0
 """How long a launcher that is no longer wanted may take to name the first process inside."""
-
 END_SECONDS = 2.0
 """After it, a launcher that was asked to end everything is no longer asked."""
-
 LAST_SECONDS = 1.0
 """How long the dead may take to go. A process that the kernel itself holds up, on a stuck disk say, goes when it can."""
-
-SIGNAL_EXIT_CODE = 128
-"""Launchers say so much more than the number of the signal that ended the program."""
 
 logger = logging.getLogger("toolgate.sandbox")
 
@@ -44,17 +38,7 @@ _CHILD = re.compile(rb'"child-pid":\s*(\d+)\s*[,}\n]')
 async def start(launch: Launch, spec: Spec) -> "Process":
     """Start it. Whatever was made for it is gone again if that fails."""
     try:
-        child = subprocess.Popen(
-            launch.argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            pass_fds=[number for ends in launch.ends() for number in ends.inner],
-            env=dict(launch.environment),
-            cwd="/",
-            start_new_session=True,
-        )
+        child = spawn(launch.argv, launch.environment, (number for ends in launch.ends() for number in ends.inner))
     except BaseException as error:
         launch.undo()
         if isinstance(error, OSError):
@@ -72,28 +56,21 @@ async def start(launch: Launch, spec: Spec) -> "Process":
         raise Unavailable(f"A process can't be watched here: {error.strerror or error}.") from error
 
 
-class Process(Pipes):
+class Process(ChildProcess):
     """A jailed process."""
 
     def __init__(self, child: subprocess.Popen[bytes], launch: Launch, spec: Spec) -> None:
         super().__init__(child)
-        self.pid = child.pid
-        """The launcher's."""
         self.init: int | None = None
         """The host's number of the first process inside, while it is known and alive."""
-        self.stopped: Stopped | None = None
         self._busy = True
         self.spec = spec
         self.launch = launch
-        self._ended: asyncio.Future[int] = self._loop.create_future()
         self._named = asyncio.Event()
-        """Whether the first process inside is known; or never will be."""
+        """Set once the first process inside is known; or never will be."""
         self._said = b""
         self._killed = False
-        self._closing: asyncio.Future[None] | None = None
-        self._handle = os.pidfd_open(child.pid)
         self._init_handle = -1
-        self._loop.add_reader(self._handle, self._on_end)
         if launch.told:
             self._loop.add_reader(launch.told.outer, self._on_told)
         else:
@@ -103,7 +80,7 @@ class Process(Pipes):
 
     @property
     def busy(self) -> bool:
-        """Whether untrusted code may be running. Whoever keeps it warm says no; it is looked at less often then."""
+        """True if untrusted code may be running. Whoever keeps it warm says no; it is looked at less often then."""
         return self._busy
 
     @busy.setter
@@ -113,13 +90,7 @@ class Process(Pipes):
             self._watchdog.hurry(self)
 
     def is_alive(self) -> bool:
-        """Whether it has not ended yet, asked of the kernel: the loop may not have been told."""
-        handles = [number for number in (self._handle, self._init_handle) if number >= 0]
-        return self._handle >= 0 and not select.select(handles, (), (), 0)[0]
-
-    @property
-    def closed(self) -> bool:
-        return self._closing is not None
+        return super().is_alive() and not (self._init_handle >= 0 and has_ended(self._init_handle))
 
     def uppers(self) -> list[int]:
         return self.launch.layers.uppers() if self.launch.layers else []
@@ -157,11 +128,9 @@ class Process(Pipes):
     # How it ends
 
     async def wait(self) -> int:
-        """Its exit code; minus the number of the signal that ended it. A shell's own 128 + n stays what it is."""
-        code = await finish(self._ended)
-        if self._killed:
-            return -signal.SIGKILL
-        return SIGNAL_EXIT_CODE - code if code > SIGNAL_EXIT_CODE and self.spec.profile != "shell" else code
+        """A shell's own 128 + n stays what it is."""
+        code = await (finish(self._ended) if self.spec.profile == "shell" else super().wait())
+        return -signal.SIGKILL if self._killed else code
 
     def kill(self, why: Stopped | None = None) -> None:
         if self._ended.done() and self.init is None:
@@ -178,11 +147,6 @@ class Process(Pipes):
             _send(self._init_handle, signal.SIGKILL)
         elif self._named.is_set() and not self._ended.done():
             _send(self._handle, self.launch.kill_signal)
-
-    async def close(self) -> None:
-        if self._closing is None:
-            self._closing = start_task(self._close())
-        await finish(self._closing)
 
     async def _close(self) -> None:
         try:
@@ -232,7 +196,6 @@ class Process(Pipes):
         self.init = None
 
     def _release(self) -> None:
-        """Every descriptor, and what was made on the host."""
         self.close_pipes()
         if self._init_handle >= 0:
             os.close(self._init_handle)
@@ -242,18 +205,12 @@ class Process(Pipes):
     # What the loop tells us
 
     def _on_end(self) -> None:
-        code = self._child.poll()
-        if code is None:
-            return
-        self._loop.remove_reader(self._handle)
-        os.close(self._handle)
-        self._handle = -1
-        self.launch.order.close()
-        # A launcher that ended by itself has left nothing; one that died may have left all.
-        if self._init_handle >= 0:
-            _send(self._init_handle, signal.SIGKILL)
-        if not self._ended.done():
-            self._ended.set_result(code)
+        super()._on_end()
+        if self._ended.done():
+            self.launch.order.close()
+            # A launcher that ended by itself has left nothing; one that died may have left all.
+            if self._init_handle >= 0:
+                _send(self._init_handle, signal.SIGKILL)
 
     def _on_told(self) -> None:
         """The launcher names the first process inside, or ends without. It is heard out: it would die of a closed pipe."""

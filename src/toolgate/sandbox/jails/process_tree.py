@@ -4,6 +4,13 @@ import os
 from contextlib import suppress
 
 
+def read(path: str) -> bytes:
+    """What the kernel says there; nothing if the process is gone, or may not be looked into."""
+    with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - read many times a second
+        return file.read()
+    return b""
+
+
 def parent_of(pid: int) -> int | None:
     """None: there is no such process."""
     return _stat(pid, 1)
@@ -15,25 +22,17 @@ def began(pid: int) -> int | None:
 
 
 def _stat(pid: int, field: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - read many times a second
-            return int(file.read().rpartition(b")")[2].split()[field])
-    except (OSError, IndexError, ValueError):
-        return None
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[field]) if len(fields) > field else None
 
 
 def is_first(pid: int) -> bool:
-    """Whether it is the first process of a world of its own."""
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
-            numbers = file.read().partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
-    except OSError:
-        return False
+    """True for the first process of a world of its own."""
+    numbers = read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return len(numbers) > 1 and numbers[-1] == b"1"
 
 
 def descendants(pid: int) -> list[int]:
-    """All of them that are alive now."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -48,6 +47,5 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
-                found += map(int, file.read().split())
+            found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
     return found

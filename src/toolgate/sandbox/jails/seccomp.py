@@ -16,10 +16,8 @@ from toolgate.sandbox.jail import STARTS_OTHERS, Network, Profile, Unavailable
 
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "arm64": (0xC00000B7, 1)}
 """The machine's name as `uname` says it: how seccomp knows it, and its column below."""
-
 NEWEST = 452
 """Above it is what the kernel learnt later: programs are told that it does not exist, and take the older way."""
-
 _TABLE = """
 accept 43 202, accept4 288 242, access 21 -, alarm 37 -, arch_prctl 158 -, bind 49 200, brk 12 214,
 cachestat 451 451, capget 125 90, chdir 80 49, chmod 90 -,
@@ -63,10 +61,8 @@ wait4 61 260, waitid 247 95, write 1 64, writev 20 66
 
 OWN_PID = 0x7FFF_FFFE
 """Stands in a filter for the number of the process it will hold; the starter, which knows it, puts it in."""
-
 ASK = 0x7FC0_0000
 """Somebody else decides on this call (SECCOMP_RET_USER_NOTIF); once nobody is left who could, it does not exist."""
-
 _ALLOW = 0x7FFF_0000
 _ERRNO = 0x0005_0000
 _KILL = 0x8000_0000
@@ -99,7 +95,6 @@ _SHELL = "execve execveat wait4 waitid setpgid setsid splice fork vfork"
 
 _NETWORK = "connect bind listen accept accept4 sendmsg sendmmsg"
 """With a network, what can be done with a socket; which ones there are, and what can be set, is looked at."""
-
 _IN_ITS_OWN_WORLD = """
 chown lchown fchown fchownat utime utimes futimesat utimensat tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open
 pidfd_send_signal inotify_init inotify_init1 inotify_add_watch inotify_rm_watch sendmsg sendmmsg
@@ -108,7 +103,6 @@ pidfd_send_signal inotify_init inotify_init1 inotify_add_watch inotify_rm_watch 
 
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 """Which argument is the file's mode."""
-
 _XATTRS = "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr"
 
 _SETUID_BITS = 0o6000
@@ -241,8 +235,7 @@ _PASS: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
 def _only(index: int, values: tuple[int, ...], error: int) -> list[Instruction]:
-    tests: list[Instruction] = [(_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
-    return [_argument(index), *tests, _fail(error), _PASS]
+    return [*_require(index, values, error), _PASS]
 
 
 def _unlike(index: int, value: int, error: int) -> list[Instruction]:
@@ -263,7 +256,6 @@ def _opening(flags: int, mode: int) -> list[Instruction]:
 
 
 def _ranges(wanted: Iterable[int]) -> list[tuple[int, int]]:
-    """Neighbouring numbers taken together."""
     found: list[tuple[int, int]] = []
     for number in sorted(wanted):
         if found and found[-1][1] == number - 1:

@@ -13,7 +13,6 @@ from toolgate.tasks import finish, start_task
 
 ORDER = ("bubblewrap", "namespaces", "landlock")
 """The first that holds is taken."""
-
 RETRY_SECONDS = 10.0
 """If nothing could hold code, it is tried again after this long."""
 

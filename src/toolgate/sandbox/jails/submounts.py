@@ -64,7 +64,7 @@ def submounts(spec: Spec) -> Submounts:
 
 def root_of(spec: Spec, path: Path) -> Path:
     """The innermost of the folders given to the program that this is a part of."""
-    given = [folder for folder in (spec.workspace, *spec.writable, *spec.readable) if folder is not None]
+    given = [*spec.writable_folders(), *spec.readable]
     around = [folder for folder in given if path != folder and path.is_relative_to(folder) and ".." not in path.parts]
     if not around:
         raise Unavailable(f"{path} is not in the workspace {spec.workspace or given}.")
@@ -97,7 +97,7 @@ def _ways(spec: Spec, path: Path) -> dict[Path, How]:
     """The folders between the workspace and its part, which it may go on writing to. What it may only read needs none:
     there nothing can be renamed. Nor does a layer: what is renamed there takes what is mounted on it along."""
     root = root_of(spec, path)
-    if root in spec.layers or (root != spec.workspace and root not in spec.writable):
+    if root in spec.layers or root not in spec.writable_folders():
         return {}
     return {_real(place): "write" for place in _between(root, path)}
 
@@ -117,7 +117,7 @@ def _real(path: Path) -> Path:
 
 
 def hold_place(path: Path) -> bool:
-    """Whether a placeholder of ours is there now: an empty folder, or file if so named. False: something else is there."""
+    """True if a placeholder of ours is there now: an empty folder, or file if so named. False: something else is there."""
     if path not in _held:
         with suppress(FileExistsError):
             _make(path)
@@ -130,7 +130,7 @@ def hold_place(path: Path) -> bool:
 
 
 def is_placeholder(path: Path) -> bool:
-    """Whether a placeholder, of whichever host, is there."""
+    """True if a placeholder, of whichever host, is there."""
     with suppress(OSError):
         return _is_empty_place(path.lstat())
     return False

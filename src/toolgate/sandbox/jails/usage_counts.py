@@ -20,11 +20,9 @@ AGAIN = 0.5
 """Seconds from one count to the next, at least."""
 SHARE = 20
 """A count may take this part of the time, if nothing speaks for hurry: the next one comes after so many times as long."""
-
 _BLOCK = 512
 _COARSE = 1.0
 """Clocks of file systems are not ours; so many seconds earlier still counts as since."""
-
 PART = 4
 """A quarter of a program's memory may be the kernel's for it. Honest programs are far below."""
 HINT = 8

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from toolgate.sandbox.jail import Stopped
-from toolgate.sandbox.jails.process_tree import descendants
+from toolgate.sandbox.jails.process_tree import descendants, read
 from toolgate.sandbox.jails.usage_counts import DiskUsage, KernelMemory
 
 if TYPE_CHECKING:
@@ -55,14 +55,12 @@ class ProcessWatch:
         self.kernel_memory = KernelMemory(process.spec.limits)
 
     def close(self) -> None:
-        """Let go of the jail's folders."""
         for number in (self.proc, *self.places):
             if number >= 0:
                 os.close(number)
         self.proc, self.places = -1, []
 
     def look(self, now: float) -> None:
-        """Look once; end the process if it uses too much."""
         limits = self.process.spec.limits
         if self.proc < 0:
             self._enter()
@@ -129,7 +127,7 @@ class ProcessWatch:
         """Where they have a network of their own, only theirs are counted there."""
         if self.proc < 0 or self.process.spec.network == "host":
             return 0
-        _, _, rest = _read(f"/proc/{self.process.init}/net/sockstat").partition(b"sockets: used ")
+        _, _, rest = read(f"/proc/{self.process.init}/net/sockstat").partition(b"sockets: used ")
         return int(rest.split()[0]) * _socket_buffer() if rest else 0
 
     def _exactly(self) -> int:
@@ -140,7 +138,7 @@ class ProcessWatch:
 @cache
 def _socket_buffer() -> int:
     """What the kernel may hold for each socket of a pair; it is in nobody's memory."""
-    return int(_read("/proc/sys/net/core/wmem_default") or 208 * 1024)
+    return int(read("/proc/sys/net/core/wmem_default") or 208 * 1024)
 
 
 def _same(one: str, other: str) -> bool:
@@ -150,30 +148,16 @@ def _same(one: str, other: str) -> bool:
         return True
 
 
-def _read(path: str) -> bytes:
-    """What the kernel says there; nothing if the process is gone."""
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(number, 65_536)
-    except OSError:
-        return b""
-    finally:
-        os.close(number)
-
-
 def _of(member: str, name: str) -> bytes:
     """What the kernel says of a process's memory. Where its first thread has ended, only another one can be asked."""
-    text = _read(f"{member}/{name}")
+    text = read(f"{member}/{name}")
     if text and not text.startswith(b"0 "):
         return text
     try:
         tasks = os.listdir(f"{member}/task")  # noqa: PTH208
     except OSError:
         return b""
-    return max((_read(f"{member}/task/{task}/{name}") for task in tasks), key=len, default=b"")
+    return max((read(f"{member}/task/{task}/{name}") for task in tasks), key=len, default=b"")
 
 
 def _resident(member: str) -> int:
@@ -198,7 +182,7 @@ def _private(member: str) -> int:
 
 
 def _written(member: str) -> int:
-    text = _read(f"{member}/io")
+    text = read(f"{member}/io")
     _, found, rest = text.partition(b"\nwrite_bytes:")
     return int(rest.split()[0]) if found else 0
 
@@ -213,12 +197,10 @@ class Watchdog:
         self.due = 0.0
 
     def add(self, process: "Process") -> None:
-        """Begin to look at it."""
         self.watches[process] = ProcessWatch(process)
         self._set_timer(monotonic() + USUAL)
 
     def discard(self, process: "Process") -> None:
-        """It has ended."""
         watch = self.watches.pop(process, None)
         if watch is not None:
             watch.close()
@@ -260,7 +242,6 @@ _watchdogs: WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = WeakKeyDict
 
 
 def of_loop() -> Watchdog:
-    """The watchdog of the running loop."""
     loop = asyncio.get_running_loop()
     if loop not in _watchdogs:
         _watchdogs[loop] = Watchdog(loop)

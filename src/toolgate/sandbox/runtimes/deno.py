@@ -17,25 +17,11 @@ RUNNER = Path(__file__).resolve().parent.parent / "inside" / "deno_runner.js"
 
 LEAST_MEMORY = 96 * MB
 """Deno itself takes about 40 MB."""
-
 DENO_FLAGS = (
     "--quiet",
-    "--no-prompt",
-    "--no-remote",
-    "--no-npm",
     "--cached-only",
-    "--no-lock",
-    "--no-config",
-    "--no-code-cache",
-    "--no-check",
-    "--deny-import",
-    "--deny-read",
-    "--deny-write",
-    "--deny-net",
-    "--deny-env",
-    "--deny-run",
-    "--deny-ffi",
-    "--deny-sys",
+    *(f"--no-{what}" for what in ("prompt", "remote", "npm", "lock", "config", "code-cache", "check")),
+    *(f"--deny-{what}" for what in ("import", "read", "write", "net", "env", "run", "ffi", "sys")),
 )
 """No permission is given; the refusals by name stay even if a later version of Deno gave some by itself."""
 

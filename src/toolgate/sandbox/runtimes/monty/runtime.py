@@ -61,14 +61,12 @@ class MontyRuntime:
         """Why it does not start, once that is known."""
 
     def takes(self, job: Mapping[str, Any]) -> bool:
-        """Whether this job is for Monty."""
         mode = job["mode"]
         if mode not in ("script", "program") or self.broken is not None or not is_installed():
             return False
         return fits(job["code"], program=mode == "program")
 
     def enforces(self) -> Mapping[Feature, str]:
-        """By what means each feature is held."""
         held = "Monty has no such thing" + ("" if self._held is None else ", and its worker is held by the kernel")
         means: dict[Feature, str] = dict.fromkeys(FEATURES, held)
         means["memory"] = "counted by Monty, and the kernel's limit for its worker"
@@ -132,11 +130,10 @@ class MontyRuntime:
 
     @property
     def busy(self) -> bool:
-        """Whether all its threads are taken: a program that calls tools holds one while the tool runs."""
+        """True if all its threads are taken: a program that calls tools holds one while the tool runs."""
         return len(self._turns) >= self._at_once
 
     async def close(self) -> None:
-        """End what runs, and all workers."""
         if self._closed:
             return
         self._closed = True
@@ -163,7 +160,6 @@ class MontyRuntime:
 
 @cache
 def is_installed() -> bool:
-    """Whether there is Monty, and its worker."""
     if find_spec("pydantic_monty") is None:
         return False
     with suppress(FileNotFoundError):
@@ -172,7 +168,6 @@ def is_installed() -> bool:
 
 
 def find_binary() -> Path:
-    """The program that Monty's pool runs as its workers."""
     from pydantic_monty._binary import find_monty_binary
 
     return Path(find_monty_binary()).resolve()

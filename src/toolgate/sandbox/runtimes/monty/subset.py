@@ -1,4 +1,4 @@
-"""Whether Monty can run a Python program wholly, found out from its text before anything of it runs.
+"""The part of Python that Monty runs wholly: a program is judged by its text before anything of it runs.
 
 Monty is a Python of its own, with a part of the language and of the library. What stands here is a part of that part: names,
 methods and syntax of which trials against CPython showed that both give the same. Whatever is not listed does not fit, and
@@ -12,7 +12,6 @@ from functools import lru_cache
 
 MAX_PROGRAM_BYTES = 16_384
 """Bytes. To judge a longer program would take longer than a worker takes to run it."""
-
 SYNTAX = (
     ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.For, ast.While, ast.Break, ast.Continue,
     ast.Pass, ast.FunctionDef, ast.Return, ast.arguments, ast.arg, ast.Lambda, ast.Global, ast.Nonlocal, ast.Assert,
@@ -69,7 +68,7 @@ GIVEN = frozenset(("args",))
 
 
 def fits(code: str, *, program: bool = False) -> bool:
-    """Whether Monty can run it. `program`: with tools to call."""
+    """True if Monty can run it. `program`: with tools to call."""
     return misfit(code, program) is None
 
 

@@ -1,18 +1,48 @@
-"""The three pipes of a child process, read and written by the event loop: no thread is kept for them."""
+"""A child process and its three pipes, which the event loop reads, writes and waits for: no thread is kept for it."""
 
 import asyncio
 import os
+import select
 import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
+from toolgate.sandbox.jail import Stopped
+from toolgate.tasks import finish, start_task
 
-class Pipes:
-    """What is said to a process and heard of it. Made on the thread of the loop that will use it."""
+SIGNAL_EXIT_CODE = 128
+"""Launchers say so much more than the number of the signal that ended the program."""
+
+
+def spawn(argv: Sequence[str], environment: Mapping[str, str], pass_fds: Iterable[int]) -> subprocess.Popen[bytes]:
+    """Start a program, by its whole path, with only this environment. Raises OSError."""
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        pass_fds=tuple(pass_fds),
+        env=dict(environment),
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+class ChildProcess(ABC):
+    """What is said to a process and heard of it, and its end. Made on the thread of the loop that will use it."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.pid = child.pid
+        self.stopped: Stopped | None = None
         self._child = child
         self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[int] = self._loop.create_future()
+        self._closing: asyncio.Future[None] | None = None
+        self._handle = os.pidfd_open(child.pid)
+        self._loop.add_reader(self._handle, self._on_end)
         self._waiting: set[asyncio.Future[None]] = set()
         self._writing = asyncio.Lock()
         for pipe in self._pipes():
@@ -21,8 +51,40 @@ class Pipes:
     def _pipes(self) -> list[IO[bytes]]:
         return [pipe for pipe in (self._child.stdin, self._child.stdout, self._child.stderr) if pipe is not None]
 
+    def is_alive(self) -> bool:
+        """Asks the kernel: the loop may not have been told yet."""
+        return self._handle >= 0 and not has_ended(self._handle)
+
+    async def wait(self) -> int:
+        code = await finish(self._ended)
+        return SIGNAL_EXIT_CODE - code if code > SIGNAL_EXIT_CODE else code
+
+    def _on_end(self) -> None:
+        code = self._child.poll()
+        if code is None:
+            return
+        self._loop.remove_reader(self._handle)
+        os.close(self._handle)
+        self._handle = -1
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+    @property
+    def closed(self) -> bool:
+        return self._closing is not None
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = start_task(self._close())
+        await finish(self._closing)
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    # -- its pipes
+
     async def write(self, data: bytes) -> None:
-        """To its stdin, one after another. What can't be delivered any more is dropped."""
+        """One after another."""
         async with self._writing:
             pipe, rest = self._child.stdin, memoryview(data)
             while rest and pipe is not None and not pipe.closed:
@@ -34,16 +96,13 @@ class Pipes:
                     return
 
     async def close_stdin(self) -> None:
-        """It finds the end of its input."""
         if self._child.stdin is not None:
             self._close_pipe(self._child.stdin)
 
     async def read(self, most: int) -> bytes:
-        """The next bytes of its stdout; empty at the end."""
         return await self._read(self._child.stdout, most)
 
     async def read_errors(self, most: int) -> bytes:
-        """The next bytes of its stderr; empty at the end."""
         return await self._read(self._child.stderr, most)
 
     async def _read(self, pipe: IO[bytes] | None, most: int) -> bytes:
@@ -70,7 +129,6 @@ class Pipes:
                 (loop.remove_writer if writing else loop.remove_reader)(number)
 
     def close_pipes(self) -> None:
-        """All of them."""
         for pipe in self._pipes():
             self._close_pipe(pipe)
 
@@ -85,7 +143,14 @@ class Pipes:
             wake(turn)
 
 
+def has_ended(*handles: int) -> bool:
+    """True if one of these processes, by their pidfds, has ended."""
+    ends = select.poll()
+    for handle in handles:
+        ends.register(handle, select.POLLIN)
+    return bool(ends.poll(0))
+
+
 def wake(turn: asyncio.Future[None]) -> None:
-    """Let whoever waits go on."""
     if not turn.done():
         turn.set_result(None)
