@@ -20,7 +20,7 @@ from toolgate.errors import InvalidInput
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jail import FEATURES, MB, ProgramFolder, ResourceLimits, Unavailable
 from toolgate.sandbox.jails import containers
-from toolgate.sandbox.jails.docker import Docker, run_container
+from toolgate.sandbox.jails.docker import Docker
 from toolgate.sandbox.jails.selection import choose
 from toolgate.sandbox.runtimes import shell
 from toolgate.sandbox.self_check import check
@@ -233,10 +233,10 @@ async def test_it_is_nobody_and_knows_nothing_of_the_host(docker: Docker, monkey
 async def test_memory_of_all_its_processes_together_is_held(docker: Docker) -> None:
     eat = "x = bytearray({} << 20); print('had', flush=True); import time; time.sleep(1.5)"
     limits = ResourceLimits(seconds=20, memory=128 * MB)
-    few = await run_container(docker, IMAGE, ["python3", "-c", eat.format(60)], limits)
+    few = await docker.run(IMAGE, ["python3", "-c", eat.format(60)], limits)
     assert few.stdout == "had\n"
     both = f'python3 -c "{eat.format(90)}" & python3 -c "{eat.format(90)}" & wait'
-    many = await run_container(docker, IMAGE, ["bash", "-c", both], limits)
+    many = await docker.run(IMAGE, ["bash", "-c", both], limits)
     assert many.stdout.count("had") < 2
     assert many.stopped == "memory"
 
@@ -245,13 +245,13 @@ async def test_a_container_of_any_image_is_held_alike(docker: Docker, tmp_path: 
     tmp_path.chmod(0o755)
     (tmp_path / "here").write_text("seen")
     folder = ProgramFolder(path=tmp_path)
-    inside = await run_container(docker, IMAGE, ["cat", "here", "-"], LIMITS, workspace=folder, stdin=b" heard")
-    outside = await run_container(docker, IMAGE, ["cat", str(tmp_path / "here")], LIMITS)
-    endless = await run_container(docker, IMAGE, ["sleep", "60"], ResourceLimits(seconds=1))
-    flood = await run_container(docker, IMAGE, ["yes"], ResourceLimits(seconds=20, output=10_000))
-    given = await run_container(docker, IMAGE, ["bash", "-c", "echo $NAME; exit 7"], LIMITS, environment={"NAME": "a b"})
+    inside = await docker.run(IMAGE, ["cat", "here", "-"], LIMITS, workspace=folder, stdin=b" heard")
+    outside = await docker.run(IMAGE, ["cat", str(tmp_path / "here")], LIMITS)
+    endless = await docker.run(IMAGE, ["sleep", "60"], ResourceLimits(seconds=1))
+    flood = await docker.run(IMAGE, ["yes"], ResourceLimits(seconds=20, output=10_000))
+    given = await docker.run(IMAGE, ["bash", "-c", "echo $NAME; exit 7"], LIMITS, environment={"NAME": "a b"})
     with pytest.raises(InvalidInput, match="null character"):
-        await run_container(docker, IMAGE, ["echo", "a\0b"], LIMITS)
+        await docker.run(IMAGE, ["echo", "a\0b"], LIMITS)
     assert (inside.exit_code, inside.stdout) == (0, "seen heard")
     assert outside.exit_code == 1 and "No such file" in outside.stderr
     assert (endless.exit_code, endless.stopped) == (-9, "time")
@@ -261,10 +261,10 @@ async def test_a_container_of_any_image_is_held_alike(docker: Docker, tmp_path: 
 
 async def test_an_image_that_is_not_here_is_not_fetched(docker: Docker) -> None:
     with pytest.raises(Unavailable, match="the image no-such-image can't be used"):
-        await run_container(docker, "no-such-image", ["true"], LIMITS)
+        await docker.run("no-such-image", ["true"], LIMITS)
     with pytest.raises(Unavailable, match="is no name of an image"):
-        await run_container(docker, "--privileged", ["true"], LIMITS)
-    ended = await run_container(docker, IMAGE, ["no-such-program"], LIMITS)
+        await docker.run("--privileged", ["true"], LIMITS)
+    ended = await docker.run(IMAGE, ["no-such-program"], LIMITS)
     assert ended.exit_code == 127 and "not found" in ended.stderr
 
 
@@ -278,7 +278,7 @@ async def test_a_volume_of_an_image_is_no_way_to_the_hosts_disk(docker: Docker, 
                    stdout=subprocess.DEVNULL)  # fmt: skip
     subprocess.run([answering.command, "rm", container], check=True, stdout=subprocess.DEVNULL)
     try:
-        ended = await run_container(docker, "test-volume", ["touch", "/data/file"], LIMITS)
+        ended = await docker.run("test-volume", ["touch", "/data/file"], LIMITS)
     finally:
         subprocess.run([answering.command, "rmi", "test-volume"], check=True, stdout=subprocess.DEVNULL)
     assert ended.exit_code == 1

@@ -641,7 +641,8 @@ class Wall:
 
     async def start(self, spec: Spec) -> process.Process:
         words = (str(inside_files.python()), *(spec.argv[1:] if self.code is None else ("-c", self.code)))
-        return await process.start(Launch(argv=words, order=ChildPipe.down(b""), environment=os.environ), spec)
+        made = Launch(argv=words, order=ChildPipe.down(b""), environment=os.environ)
+        return process.begin(made, lambda child: process.Process(child, made, spec))
 
     async def close(self) -> None: ...
 

@@ -200,20 +200,14 @@ class Sandbox:
         depth: int = 0,
     ) -> CommandResult:
         """Run a command in a container of an image, under the same limits, whatever holds other code."""
-        from toolgate.sandbox.jails.docker import Docker, run_container
+        from toolgate.sandbox.jails.docker import Docker
 
-        limits = self._within(seconds)
         docker = self._docker = self._docker or Docker(command=self.settings.docker_command)
 
         async def run(folder: ProgramFolder | None) -> CommandResult:
             async with self._room(depth):
-                begun = perf_counter()
                 with _as_unavailable():
-                    ended = await run_container(docker, image, command, limits, workspace=folder, environment=environment)
-            return CommandResult(
-                exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr, stopped=ended.stopped, limits=limits,
-                jail=docker.name, enforced=docker.enforces(), seconds=perf_counter() - begun,
-            )  # fmt: skip
+                    return await docker.run(image, command, self._within(seconds), workspace=folder, environment=environment)
 
         return await self._in_folder(workspace, run, has_layers=False)
 

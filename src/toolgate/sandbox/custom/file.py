@@ -136,15 +136,25 @@ def _code_place(file: Path, document: YamlDocument, content: bytes, program: Too
 
 def _check_code(program: ToolProgram, code: CodeLocation) -> None:
     """Refuse code that can't be a tool, as far as that can be told without running it."""
-    if program.runtime == "python":
-        try:
-            defines = check_python(program.code, "execute")
-        except CodeFault as fault:
-            raise ToolFileError(code.problem(fault.message, fault.line, fault.column)) from None
-    else:
-        defines = "execute" in program.code
+    defines = _defines_execute(program.code, code) if program.runtime == "python" else "execute" in program.code
     if not defines:
         raise ToolFileError(code.problem(NO_EXECUTE))
+
+
+def _defines_execute(python: str, code: CodeLocation) -> bool:
+    """True if Python code gives a meaning to the name `execute`. It is compiled, to see whether it can be, and not run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an odd escape is no reason to refuse it
+            compile(python, "code", "exec", dont_inherit=True)
+            symbols = symtable.symtable(python, "code", "exec").get_symbols()
+    except SyntaxError as error:
+        raise ToolFileError(code.problem(error.msg, error.lineno, error.offset)) from None
+    except (MemoryError, RecursionError):
+        raise ToolFileError(code.problem("it is nested too deeply to be compiled")) from None
+    except (ValueError, OverflowError) as error:
+        raise ToolFileError(code.problem(f"it cannot be compiled: {error}")) from None
+    return any(symbol.get_name() == "execute" and (symbol.is_assigned() or symbol.is_imported()) for symbol in symbols)
 
 
 # -- words
@@ -168,31 +178,3 @@ def _dotted(steps: Steps) -> str:
 
 def _where(file: Path, place: Position | None) -> str:
     return str(file) if place is None else f"{file}:{place.line}:{place.column}"
-
-
-# -- Python that nobody vouches for, compiled to see whether it can be: it is not run
-
-
-class CodeFault(ToolgateError):
-    """The code can't be compiled."""
-
-    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
-        super().__init__(message)
-        self.line = line
-        self.column = column
-
-
-def check_python(code: str, name: str) -> bool:
-    """True if the code gives a meaning to a name; CodeFault says where it is no Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape is no reason to refuse it
-            compile(code, "code", "exec", dont_inherit=True)
-            symbols = symtable.symtable(code, "code", "exec").get_symbols()
-    except SyntaxError as error:
-        raise CodeFault(error.msg, error.lineno, error.offset) from None
-    except (MemoryError, RecursionError):
-        raise CodeFault("it is nested too deeply to be compiled") from None
-    except (ValueError, OverflowError) as error:
-        raise CodeFault(f"it can't be compiled: {error}") from None
-    return any(symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported()) for symbol in symbols)

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from time import perf_counter
 from typing import IO
 
 import msgspec
@@ -21,6 +22,7 @@ from toolgate.sandbox.jails import containers, identity, launch, process, seccom
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_name, run_words, seen
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER
+from toolgate.sandbox.results import CommandResult
 from toolgate.sandbox.runtimes import shell
 from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
@@ -35,64 +37,19 @@ UNHELD = 1 << 40
 """The command line itself is not what is to be held, only the workspace is watched beside it."""
 
 
-class ContainerResult(msgspec.Struct, frozen=True):
-    """What came of a container."""
+class Container(process.Process):
+    """A container, held through the command line that is attached to it."""
 
-    exit_code: int
-    stdout: str
-    stderr: str
-    stopped: Stopped | None
-
-
-class Container:
-    """A container, held through the command line that is attached to it. A `jail.JailedProcess`."""
-
-    def __init__(self, engine: Engine, name: str, attached: process.Process) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], told: launch.Launch, spec: Spec, engine: Engine, name: str) -> None:
+        super().__init__(child, told, spec)
         self.name = name
-        self.pid = attached.pid
         self._engine = engine
-        self._attached = attached
-        self._why: Stopped | None = None
         self._killing: asyncio.Task[None] | None = None
         self._starved = asyncio.Event()
         self._watching = start_task(self._watch())
 
-    @property
-    def stopped(self) -> Stopped | None:
-        return self._why or self._attached.stopped
-
-    @stopped.setter
-    def stopped(self, why: Stopped | None) -> None:
-        self._why = why
-
-    def is_alive(self) -> bool:
-        return self._attached.is_alive()
-
-    @property
-    def busy(self) -> bool:
-        return self._attached.busy
-
-    @busy.setter
-    def busy(self, busy: bool) -> None:
-        self._attached.busy = busy
-
-    def uppers(self) -> list[int]:
-        return []
-
-    async def write(self, data: bytes) -> None:
-        await self._attached.write(data)
-
-    async def close_stdin(self) -> None:
-        await self._attached.close_stdin()
-
-    async def read(self, most: int) -> bytes:
-        return await self._attached.read(most)
-
-    async def read_errors(self, most: int) -> bytes:
-        return await self._attached.read_errors(most)
-
     async def wait(self) -> int:
-        code = await self._attached.wait()
+        code = await super().wait()
         if code == KILLED and self.stopped is None:
             with suppress(TimeoutError):  # who killed it is told by another way, a little later
                 await asyncio.wait_for(self._starved.wait(), TOLD_SECONDS)
@@ -103,10 +60,9 @@ class Container:
         return self._watching.done()
 
     def kill(self, why: Stopped | None = None) -> None:
-        if self.gone or self._killing is not None:
-            return
-        self.stopped = self.stopped or why
-        self._killing = start_task(self._kill())
+        if not self.gone and self._killing is None:
+            self.stopped = self.stopped or why
+            self._killing = start_task(self._kill())
 
     def starve(self) -> None:
         """The kernel killed some of its processes for want of memory: the others end too."""
@@ -119,18 +75,18 @@ class Container:
         until = asyncio.get_running_loop().time() + MAKING_SECONDS
         while not self.gone and asyncio.get_running_loop().time() < until and not await self._engine.kill(self.name):
             await asyncio.wait((self._watching,), timeout=0.1)
-        self._attached.kill()
+        super().kill(self.stopped)
 
     async def _watch(self) -> None:
         """A command line that was killed leaves its container behind; one that ended has removed it."""
-        if await self._attached.wait() < 0:
+        if await super().wait() < 0:
             await self._engine.remove(self.name)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         self.kill()
         if self._killing is not None:
             await self._killing
-        await self._attached.close()
+        await super()._close()
         await self._watching
 
 
@@ -217,7 +173,7 @@ class Docker:
         await container.write(self._order(spec))
         return container
 
-    async def start_image(
+    async def run(
         self,
         image: str,
         command: Sequence[str],
@@ -225,29 +181,44 @@ class Docker:
         *,
         workspace: ProgramFolder | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> Container:
-        """A container of any image that is here, with its own entry point, held by Docker's means alone. Of the host it sees
-        the workspace, if there is one."""
+        stdin: bytes = b"",
+    ) -> CommandResult:
+        """Run a container of any image that is here, with its own entry point, to its end, or to the limit that it meets
+        first. It is held by Docker's means alone; of the host it sees the workspace, if there is one. Raises Unavailable."""
         given = environment or {}
         if any("\0" in word for word in (*command, *given, *given.values())):
             raise InvalidInput("No argument and no variable of a program can have a null character in it.")
+        begun = perf_counter()
         await self._opened()
-        volumes = await self._engine.volumes(image)
         spec = Spec(profile="shell", argv=tuple(command), limits=limits).working_in(workspace)
         words = run_words(
-            name=new_name(), image=image, argv=command, user=self._user(spec), limits=limits, volumes=volumes,
-            mounts=seen(spec, ()), work=CONTAINER_SCRATCH if spec.workspace is None else str(spec.cwd or spec.workspace),
+            name=new_name(), image=image, argv=command, user=self._user(spec), limits=limits,
+            volumes=await self._engine.volumes(image), mounts=seen(spec, ()),
+            work=CONTAINER_SCRATCH if spec.workspace is None else str(spec.cwd or spec.workspace),
             environment={"HOME": CONTAINER_SCRATCH, "TMPDIR": CONTAINER_SCRATCH, **given},
         )  # fmt: skip
-        return await self._attach(words, spec)
+        container = await self._attach(words, spec)
+        timer = asyncio.get_running_loop().call_later(limits.seconds, container.kill, "time")
+        try:
+            code, out, errors = await shell.converse(container, stdin, limits)
+        finally:
+            timer.cancel()
+            await finish(container.close())
+        if code == 125 and container.stopped is None and "Error response from daemon" in errors:
+            raise Unavailable(errors.strip()[-500:])
+        return CommandResult(
+            exit_code=code, stdout=out, stderr=errors, stopped=container.stopped, limits=limits, jail=self.name,
+            enforced=self.enforces(), seconds=perf_counter() - begun,
+        )  # fmt: skip
 
     async def _attach(self, words: tuple[str, ...], spec: Spec) -> Container:
         told = launch.Launch(
             argv=(*self._engine.command, *words), order=ChildPipe.down(b""), environment=containers.environment()
         )
         watched = msgspec.structs.replace(spec.limits, memory=UNHELD, processes=UNHELD)
-        attached = await process.start(told, msgspec.structs.replace(spec, limits=watched))
-        container = Container(self._engine, words[words.index("--name") + 1], attached)
+        spec = msgspec.structs.replace(spec, limits=watched)
+        name = words[words.index("--name") + 1]
+        container = process.begin(told, lambda child: Container(child, told, spec, self._engine, name))
         self._open = {name: other for name, other in self._open.items() if not other.gone} | {container.name: container}
         return container
 
@@ -290,26 +261,3 @@ class Docker:
 def _nobody(low: int, high: int) -> tuple[int, int]:
     uid = low + secrets.randbelow(high - low)
     return uid, uid
-
-
-async def run_container(
-    docker: Docker,
-    image: str,
-    command: Sequence[str],
-    limits: ResourceLimits,
-    *,
-    workspace: ProgramFolder | None = None,
-    environment: Mapping[str, str] | None = None,
-    stdin: bytes = b"",
-) -> ContainerResult:
-    """Run a container to its end, or to the limit that it meets first. Raises Unavailable if it can't be started."""
-    container = await docker.start_image(image, command, limits, workspace=workspace, environment=environment)
-    timer = asyncio.get_running_loop().call_later(limits.seconds, container.kill, "time")
-    try:
-        code, out, errors = await shell.converse(container, stdin, limits)
-    finally:
-        timer.cancel()
-        await finish(container.close())
-    if code == 125 and container.stopped is None and "Error response from daemon" in errors:
-        raise Unavailable(errors.strip()[-500:])
-    return ContainerResult(code, out, errors, container.stopped)

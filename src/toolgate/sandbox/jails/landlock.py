@@ -79,7 +79,7 @@ class Landlock(process.LocalJail):
         rules = list(allowed(spec, who))
         scratch = make_scratch(self._parent, who)
         try:
-            return await self._started(self._launch(spec, who, rules, scratch), spec)
+            return self._started(self._launch(spec, who, rules, scratch), spec)
         except BaseException:
             folder_removal.remove(scratch)
             raise

@@ -85,7 +85,7 @@ class NamespaceJail(process.LocalJail):
         with ExitStack() as failed:
             made = self._launch(spec, failed)
             failed.pop_all()
-        return await self._started(made, spec)
+        return self._started(made, spec)
 
     def _launch(self, spec: Spec, failed: ExitStack) -> Launch:
         """What is made for the process; `failed` gives back what was made before something failed."""

@@ -12,8 +12,9 @@ import signal
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from toolgate.sandbox.child_process import ChildProcess, has_ended, spawn, wake
 from toolgate.sandbox.jail import Feature, ProjectedEntry, Spec, Stopped, Unavailable
@@ -30,12 +31,13 @@ END_SECONDS = 2.0
 LAST_SECONDS = 1.0
 """How long the dead may take to go. A process that the kernel itself holds up, on a stuck disk say, goes when it can."""
 
+Begun = TypeVar("Begun")
 logger = logging.getLogger("toolgate.sandbox")
 
 _CHILD = re.compile(rb'"child-pid":\s*(\d+)\s*[,}\n]')
 
 
-async def start(launch: Launch, spec: Spec) -> "Process":
+def begin(launch: Launch, make: Callable[[subprocess.Popen[bytes]], Begun]) -> Begun:
     """Start it. Whatever was made for it is gone again if that fails."""
     try:
         child = spawn(launch.argv, launch.environment, (number for ends in launch.ends() for number in ends.inner))
@@ -48,12 +50,12 @@ async def start(launch: Launch, spec: Spec) -> "Process":
         for ends in launch.ends():
             ends.close_inner()
     try:
-        return Process(child, launch, spec)
+        return make(child)
     except OSError as error:
         child.kill()
         with child:
             launch.undo()
-        raise Unavailable(f"A process can't be watched here: {error.strerror or error}.") from error
+        raise Unavailable(f"A process cannot be watched: {error.strerror or error}.") from error
 
 
 class Process(ChildProcess):
@@ -268,9 +270,9 @@ class LocalJail(ABC):
     @abstractmethod
     async def start(self, spec: Spec) -> Process: ...
 
-    async def _started(self, launch: Launch, spec: Spec) -> Process:
+    def _started(self, launch: Launch, spec: Spec) -> Process:
         self._processes = {other for other in self._processes if not other.closed}
-        started = await start(launch, spec)
+        started = begin(launch, lambda child: Process(child, launch, spec))
         self._processes.add(started)
         return started
 
