@@ -18,7 +18,7 @@ from toolgate.trust import TrustedContent, TrustRecords, is_named, working_direc
 SETTINGS_FILE = "toolgate.yaml"
 DATA_FOLDER = ".toolgate"
 NOT_OBEYED = frozenset({"tools", "sessions", "backups", ".gitignore"})
-"""What may be in a data folder that Toolgate did not make: tools are judged by themselves, the rest is never obeyed."""
+"""Names in a data folder that need no trust: tools are judged by themselves, the rest is never obeyed."""
 
 
 class Discovery(NamedTuple):
@@ -27,7 +27,7 @@ class Discovery(NamedTuple):
     folder: Path
     """The project folder, without links; the working directory if there is none."""
     ignored: str | None = None
-    """What was met on the way and is not used, and why."""
+    """Settings or data that were met on the way and are not used, and why."""
 
 
 def discover() -> Discovery:

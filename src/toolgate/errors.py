@@ -133,7 +133,7 @@ class CallError(ToolgateError):
 
     code: str = "UNEXPECTED_ERROR"
     charged: bool = True
-    """Whether an attempt that ended so may have had its effect, and is paid for. False only where the tool was not reached,
+    """True if an attempt that ended so may have had its effect, and is paid for. False only where the tool was not reached,
     or its own error says that it did nothing."""
 
     def __init__(
@@ -153,7 +153,7 @@ class CallError(ToolgateError):
         self.retryable = known.retryable if retryable is None else retryable
         self.details = dict(details) if details else None
         self.reason = reason
-        """What the audit log holds where it may say more than the caller is told."""
+        """The words of the audit log, where it may say more than the caller is told."""
 
 
 class Denied(CallError):
@@ -206,7 +206,7 @@ _CLASSES: dict[Status, type[CallError]] = {"denied": Denied, "failure": Failed, 
 
 
 NO_SUCH_TOOL = "no such tool"
-"""What the log says of a name that nothing has, and of no other."""
+"""The log's words for a name that nothing has, and for no other."""
 
 
 def printable(name: Any) -> str:

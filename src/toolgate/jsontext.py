@@ -91,8 +91,7 @@ def _marks(text: bytes) -> int:
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Tells whether a value is nested deeper than so many levels. It calls nothing that calls itself, so any depth is
-    measured."""
+    """Tells whether a value is nested deeper than so many levels. It calls nothing that calls itself, for any depth."""
     waiting = [value]
     for _ in range(levels + 1):
         inner: dict[int, Any] = {}

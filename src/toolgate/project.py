@@ -66,7 +66,7 @@ class Project:
         self.folder = settings.project
         self.records = TrustRecords(os.environ)
         self.is_named = is_named(self.folder, os.environ)
-        """Whether TOOLGATE_TRUST names it: nothing is asked then, and nothing recorded."""
+        """True if TOOLGATE_TRUST names it: nothing is asked then, and nothing recorded."""
         self._found_file = settings.found_file
         self._home = settings.home
         finds_home = "home" not in settings.named and self._is_mine(settings.home)
@@ -89,7 +89,7 @@ class Project:
         self._agreed = TrustedContent()
         file = settings.database.removeprefix("sqlite:///")
         self.database = Path(os.path.abspath(file)) if file != settings.database else None  # noqa: PTH100
-        """Where SQLite keeps it; None: it is elsewhere, or in memory."""
+        """The file of SQLite; None: it is elsewhere, or in memory."""
         self._elsewhere = (
             self.database is not None and "database_url" not in settings.named and settings.database_url is not None
         ) and self._is_mine(Path(file))

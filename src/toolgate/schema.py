@@ -14,16 +14,16 @@ from urllib.parse import unquote
 Schema = Mapping[str, Any]
 Schemas = tuple[Schema, ...]
 Refer = Callable[[str], Iterable[Any]]
-"""What a reference leads to: nothing, or one part, or several where it can be read in several ways."""
+"""The target of a reference: nothing, or one part, or several where it can be read in several ways."""
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 CHOICES = ("allOf", "anyOf", "oneOf")
 SAME_VALUE = (*CHOICES, "if", "then", "else", "not", "dependentSchemas", "dependencies")
-"""Where a schema speaks of its value by other schemas, besides references."""
+"""Keywords by which a schema speaks of its value through other schemas, besides references."""
 ITEMS = ("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains")
 REST = ("additionalProperties", "unevaluatedProperties")
 PARTS_OF_VALUE = ("properties", "patternProperties", *REST, "propertyNames", *ITEMS)
-"""Where it speaks of what its value holds."""
+"""Keywords by which it speaks of what its value holds."""
 _BY_NAME = {"properties", "patternProperties", "dependentSchemas", "dependencies"}
 ANY_SCHEMA: Schema = {}
 

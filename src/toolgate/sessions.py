@@ -1,5 +1,5 @@
-"""Whose a session is. A session belongs to the tenant and the user of its calls, whatever their persona: another user who
-names it has a session of their own by that name. What several users share, the operator declares; nothing is shared by
+"""The owner of a session: the tenant and the user of its calls, whatever their persona. Another user who names it
+has a session of their own by that name. What several users share, the operator declares; nothing is shared by
 default, because the name of a session comes from its caller and proves nothing."""
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from toolgate.model import Actor
 
 
 class SessionKey(NamedTuple):
-    """What everything that is kept for a session is kept under."""
+    """The key of everything that is kept for a session."""
 
     tenant: str
     user: str | None
@@ -34,7 +34,6 @@ class Sessions:
             self._shared.pop((tenant, name), None)
 
     def key(self, actor: Actor, name: str | None) -> SessionKey:
-        """The session that an actor means by a name."""
         if name is not None and self._shared and actor.user in self._shared.get((actor.tenant, name), ()):
             return SessionKey(actor.tenant, None, name)
         return SessionKey(actor.tenant, actor.user, name)

@@ -113,8 +113,8 @@ class Offload:
         """By tenant: whose turn it is, and one entry for each that waits or works."""
 
     async def __call__(self, tenant: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` gives, done in a thread when it is the tenant's turn. A caller that is cancelled waits for its end, or
-        what it works on would change under whoever settles the call."""
+        """Does work in a thread when it is the tenant's turn. A caller that is cancelled waits for its end, or what it
+        works on would change under whoever settles the call."""
         turn, here = self._lines.setdefault(tenant, (asyncio.Lock(), []))
         here.append(None)
         try:
@@ -162,7 +162,6 @@ class ToolThreads:
         return future
 
     def close(self) -> None:
-        """Let the free threads end."""
         with self._lock:
             for _ in range(self._free):
                 self._jobs.put(None)

@@ -55,7 +55,7 @@ class Caller(Protocol):
     have one (MCP); the methods never raise, except that `ask` raises a CallError where there is no answer."""
 
     capabilities: Mapping[str, Any]
-    """What the client says it can be asked for: elicitation, sampling, roots, as MCP spells them."""
+    """The things that the client says it can be asked for: elicitation, sampling, roots, as MCP spells them."""
     input_responses: Mapping[str, Any] | None
     """Answers to what the tool asked when it was called before with the same arguments (protocol 2026-07-28)."""
     request_state: str | None
@@ -63,7 +63,7 @@ class Caller(Protocol):
     log_level: str | None
     """The least severe messages that the client wants to see; None: none at all."""
     can_come_again: bool
-    """Whether the client, told what a tool needs to know, calls again with the answers; otherwise it has to be asked."""
+    """True if the client, told what a tool needs to know, calls again with the answers; otherwise it has to be asked."""
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the call has got."""
@@ -102,22 +102,21 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     depth: int = 0
     door: str = "python"
     allow: tuple[str, ...] | None = None
-    """Commands that the definition of the tool which makes this call lets it run, in place of those of the settings. Said by
-    no door."""
+    """Commands that the tool which makes this call is defined to run, instead of the settings'. Said by no door."""
     covered: bool = False
-    """Whether a person agreed to the call that makes this one, knowing what it may run (`allow`). Said by no door."""
+    """True if a person agreed to the call that makes this one, knowing what it may run (`allow`). Said by no door."""
     from_code: bool = False
-    """Whether code in the sandbox made this call."""
+    """True if code in the sandbox made this call."""
     spending_limit: SpendingLimit | None = None
-    """What is left to the program that makes this call, and to all that it calls in turn."""
+    """The money left to the program that makes this call, and to all that it calls in turn."""
     whole: bool = False
-    """Whether the output goes to a program: then it is not cut to what a model can read."""
+    """True if the output goes to a program: then it is not cut to what a model can read."""
     caller: Caller | None = None
-    """How to reach whoever called while the call runs, where that can be done."""
+    """The way back to whoever called while the call runs, where there is one."""
     place: Any = None
-    """Where it stands among the calls inside its outer call (`call_tree.CallNode`). Said by no door."""
+    """The place of the call among those inside its outer call (`call_tree.CallNode`). Said by no door."""
     request_id: str | None = None
-    """What the caller calls this request: kept with the records, and nothing goes by it."""
+    """The caller's own name for this request: kept with the records, and nothing goes by it."""
     hooks: tuple[Any, ...] = ()
     """Hooks for this call alone, after those of its tool."""
 

@@ -1,4 +1,4 @@
-"""A tool in the catalog as a call finds it: a tool in the catalog, with all that can be computed before the first call."""
+"""A tool in the catalog as a call finds it, with all that can be computed before the first call."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
@@ -16,7 +16,7 @@ class Validator(Protocol):
 
 
 Mode = Literal["inline", "task", "thread"]
-"""How a Python function is run: awaited in place (it can't suspend), as a task, or in a thread (it is not async)."""
+"""The way a Python function is run: awaited in place (it can't suspend), as a task, or in a thread (it is not async)."""
 
 
 class Implementation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -30,9 +30,9 @@ class Implementation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     instance: Any = None
     """The object of a class-based tool, for its validate, handle_error, initialize, cleanup and health_check."""
     plain: bool = False
-    """Whether the function can be awaited in place with the arguments as they are: none of the above is needed."""
+    """True if the function can be awaited in place with the arguments as they are: none of the above is needed."""
     jails_commands: bool = False
-    """Whether the function runs the commands among its arguments in the sandbox, and nowhere else."""
+    """True if the function runs the commands among its arguments in the sandbox, and nowhere else."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -44,18 +44,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tool: Tool
     name: str
     implementation: Any
-    """What the runner of the tool's kind needs: an `Implementation` for local tools."""
+    """The data that the runner of the tool's kind needs: an `Implementation` for local tools."""
     tier: Tier
     destructive: bool
     confirms: bool
-    """Whether a capability asks for confirmation."""
+    """True if a capability asks for confirmation."""
     check_input: Validator
     check_output: Validator | None
     defaults: dict[str, Any]
     copies: bool
-    """Whether a call must run on a copy of its arguments that its caller does not hold: it may wait before it runs."""
+    """True if a call must run on a copy of its arguments that its caller does not hold: it may wait before it runs."""
     takes_text: bool
-    """Whether an argument can hold text, and so a secret or the name of one; false if the schema allows only numbers."""
+    """True if an argument can hold text, and so a secret or the name of one; false if the schema allows only numbers."""
     public_input: frozenset[str]
     public_output: frozenset[str]
     """Fields that the schemas mark as `x-public`: never masked by their name."""
@@ -71,7 +71,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     rate_limit: RateLimit | None
     concurrency: int | None
     priced: bool
-    """Whether a call can cost anything: what follows is zero or None for free tools."""
+    """True if a call can cost anything: what follows is zero or None for free tools."""
     fixed_nano: int
     unit_cost: UnitCost | None
     capability_nano: int
@@ -80,12 +80,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     asks: str | None
     """Why a person must be asked before each call; None if nobody has to be."""
     guards: Any
-    """Which arguments are paths or commands, as the tier's rules want to know; None if there are none."""
+    """The arguments that are paths or commands, for the tier's rules; None if there are none."""
     fingerprint: str
     """Hash of the whole definition: what an approval or a pin is bound to."""
     hooks: tuple[Any, ...] = ()
     jails_commands: bool = False
-    """Whether commands among its arguments run in the sandbox, and nowhere else: a built-in tool that declares it."""
+    """True if commands among its arguments run in the sandbox, and nowhere else: a built-in tool that declares it."""
 
     @property
     def time_limit(self) -> float | None:

@@ -1,5 +1,4 @@
-"""A tool: the definition that a person writes, with its parts. Its faults are named with their path, so it is a
-pydantic model."""
+"""A tool: the definition that a person writes, with its parts. Its faults are named with their path: a pydantic model."""
 
 import re
 from decimal import ROUND_CEILING, Context, Decimal
@@ -19,7 +18,7 @@ Category = Literal[
 ]  # fmt: skip
 Source = Literal["builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic"]
 SOURCES: tuple[Source, ...] = ("builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic")
-"""Where a tool can come from, in the order in which a name is given: the later source of a taken name is refused."""
+"""The sources of tools, in the order in which a name is given: the later source of a taken name is refused."""
 
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 _NUMBER, _LABEL = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -29,11 +28,11 @@ SEMVER = re.compile(
 NANO = 1_000_000_000
 """Nano-dollars in a dollar."""
 MAX_DOLLARS = Decimal(10**9)
-"""What one call may be said to cost: the sum of a few still fits into 64 bits."""
+"""The most that one call may be said to cost: the sum of a few still fits into 64 bits."""
 EXACT = Context(prec=200, rounding=ROUND_CEILING, traps=[])
 """For sums of money: nothing is lost, and what is beyond it is infinite, hence the most that there is."""
 PROPOSES = "its author proposes to let it run without asking from now on"
-"""What a person is told of a tool whose definition says auto_accept: they may grant it, nobody does it for them."""
+"""The words for a tool whose definition says auto_accept: people may grant it, nobody does it for them."""
 DESTRUCTIVE = ("delete", "destroy", "erase", "purge", "uninstall")
 """Wherever in a name."""
 DESTRUCTIVE_WORDS = frozenset(
@@ -93,8 +92,7 @@ class Capability(DefinitionPart):
 
 
 class Retry(DefinitionPart):
-    """The way a failed attempt is repeated. `max_attempts` counts the first too; `codes` are the errors after which it
-    is."""
+    """The way a failed attempt is repeated. `max_attempts` counts the first too."""
 
     max_attempts: int = Field(default=3, ge=1, le=20)
     backoff_ms: int = Field(default=200, ge=0, le=600_000)
@@ -164,7 +162,7 @@ class Tool(DefinitionPart):
     category: Category = "custom"
     tier: Tier = "write"
     kind: str = "local"
-    """How it runs: the name of a runner in `execute` (local, mcp, workflow, sandbox, job)."""
+    """The name of its runner in `execute` (local, mcp, workflow, sandbox, job)."""
     source: Source = "python"
     documentation: str | None = None
     requires_auth: Auth | None = None
@@ -188,7 +186,7 @@ class Tool(DefinitionPart):
     tenant: str | None = None
     """Set on dynamic tools: the only tenant that sees them."""
     pure: bool = False
-    """Whether its output is a function of its caller's text and nothing else. No secret is put into such a tool: it would
+    """True if its output is a function of its caller's text and nothing else. No secret is put into such a tool: it would
     come back in another form, and no masking knows them all."""
     declared_tokens: int | None = None
     program: ToolProgram | None = None
@@ -235,7 +233,6 @@ def must_ask(tier: Tier, *, destructive: bool, confirms: bool) -> str | None:
 
 
 def _destroys(name: str) -> bool:
-    """Tells whether a name says that something is destroyed: delete_user, deleteUser, DELETEuser, drops; not airdrop,
-    dropdown."""
+    """Tells whether a name says that something is destroyed: delete_user, deleteUser, DELETEuser, drops; not dropdown."""
     words = {word.lower() for word in WORD.findall(name)}
     return any(word in name.lower() for word in DESTRUCTIVE) or not words.isdisjoint(DESTRUCTIVE_WORDS)

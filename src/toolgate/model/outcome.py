@@ -12,7 +12,7 @@ from toolgate.errors import CODES, Pending, Status, call_error, shortened
 from toolgate.model.call import Call
 
 OPTIONAL_FIELDS = frozenset({"artifact", "resources_used"})
-"""What an outcome as JSON leaves out where there is none."""
+"""Fields that an outcome as JSON leaves out where there is nothing in them."""
 MAX_REPR_CHARS = 100
 """Characters of an output or a message in the repr of an outcome: pytest shows 240 in all."""
 
@@ -66,8 +66,7 @@ class Artifact(OutcomePart, frozen=True, gc=False):
 
 
 class Outcome(OutcomePart, frozen=True, gc=False):
-    """The end of a call: `output` if `status` is success, else `error`, with `pending` if it waits. Every door gives
-    this."""
+    """The end of a call: `output` if `status` is success, else `error`, with `pending` if it waits."""
 
     id: str
     tool: str

@@ -21,7 +21,7 @@ from toolgate.tasks import start_task, stop_tasks, wait_for_any
 T = TypeVar("T")
 State = Literal["running", "done", "asked", "open"]
 MAX_KEPT_BYTES = 4_000_000
-"""What the outcomes of the calls inside one call may come to, as JSON, for it to be able to wait."""
+"""The size of the outcomes of the calls inside one call, as JSON, up to which it can wait."""
 MAX_KEPT_STEPS = 10_000
 
 
@@ -33,7 +33,7 @@ class CallStep(msgspec.Struct):
     tool: str
     call_id: str
     has_effect: bool = True
-    """Whether it may change anything: if nobody knows how it ended, it is not made again."""
+    """True if it may change anything: if nobody knows how it ended, it is not made again."""
     state: State = "running"
     approval: str | None = None
     """The question that it waits for; of one that is open, the approval that it was agreed to with."""
@@ -43,13 +43,13 @@ class CallStep(msgspec.Struct):
     cost: int = 0
     """Nano-dollars, with the calls inside it."""
     question: CallError | None = None
-    """How its call would end, were it to wait now."""
+    """The end of its call, were it to wait now."""
     has_inner: bool = False
-    """Whether it made calls itself."""
+    """True if it made calls itself."""
 
 
 class StepWriter(Protocol):
-    """Where the steps of a call that goes on are put on record as they are made."""
+    """Puts the steps of a call that goes on on record as they are made."""
 
     async def note(self, step: CallStep) -> None:
         """Awaited, it is on disk. Raises a CallError if it can't be."""
@@ -69,7 +69,7 @@ class CallTree:
         self.writer: StepWriter | None = None
         """Set where the outer call goes on: from then on every step is on record before its call is answered."""
         self.has_asked = False
-        """Whether anybody was asked about a call that is done."""
+        """True if anybody was asked about a call that is done."""
         self.too_large = False
         self._bytes = 0
         self._counts: dict[tuple[str, str, str], int] = {}
@@ -77,7 +77,6 @@ class CallTree:
         self._met = asyncio.Event()
 
     def load(self, steps: list[CallStep]) -> None:
-        """Take what was known before."""
         parents = {step.parent for step in steps}
         for step in steps:
             if step.key == "":
@@ -94,7 +93,7 @@ class CallTree:
     # -- the calls of this time
 
     def key(self, parent: str, tool: str, args_hash: str) -> str:
-        """What a call is known by. Each further one that is the same gets a key of its own."""
+        """The key of a call. Each further one that is the same gets a key of its own."""
         same = (parent, tool, args_hash)
         count = self._counts.get(same, 0) + 1
         if not self.too_large:
@@ -117,7 +116,7 @@ class CallTree:
             above.has_inner = True
 
     async def all_met(self, parent: str, seconds: float) -> bool:
-        """Whether all that was called from inside a step before is called again, in this time: before that, a call that is
+        """True if all that was called from inside a step before is called again, in this time: before that, a call that is
         new may be one that was made already, and looks different now."""
         unmet = self._unmet.get(parent)
         if not unmet:
@@ -133,13 +132,13 @@ class CallTree:
 
     @property
     def unmet(self) -> list[CallStep]:
-        """What was done before, and has not been called this time."""
+        """Steps that were done before, and have not been called this time."""
         keys = (key for keys in self._unmet.values() for key in keys)
         return [step for key in keys if (step := self.steps[key]).state == "done"]
 
     @property
     def asked(self) -> list[CallStep]:
-        """What waits for a person's answer."""
+        """Steps that wait for a person's answer."""
         return [step for step in (self.root, *self.steps.values()) if step.state == "asked"]
 
     def _drop_inside(self, key: str) -> None:
@@ -159,7 +158,7 @@ class CallTree:
             self._met.set()
 
     def stop(self) -> CallError:
-        """What a call ends with that can't go on."""
+        """The error of a call that can't go on."""
         error = self.halted or Failed("UNEXPECTED_ERROR", "The call was not halted.")
         rest: dict[str, Any] = {
             "retryable": error.retryable, "suggestion": error.suggestion, "details": error.details, "reason": error.reason,
@@ -198,14 +197,14 @@ class CallNode:
         self.step: CallStep | None = tree.root if parent is None else None
         """Set when the call is known by its arguments."""
         self.is_halted = False
-        """Whether a call from inside it could not go on: then neither can it, whatever it makes of that."""
+        """True if a call from inside it could not go on: then neither can it, whatever it makes of that."""
         self._under_way = 0
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
 
     @property
     def path(self) -> str:
-        """What its calls have in their keys."""
+        """The beginning of the keys of its calls."""
         return "" if self.step is None else self.step.key
 
     async def call(self, invoke: Invoke, call: Call, place: "CallNode") -> Outcome:
@@ -220,7 +219,6 @@ class CallNode:
             self._changed.set()
 
     async def ended(self, outcome: Outcome) -> None:
-        """This call has ended."""
         tree, step = self.tree, self.step
         if outcome.pending is not None and outcome.pending.kind == "approval":
             try:
@@ -248,8 +246,8 @@ class CallNode:
         self._stopped.set()
 
     async def running(self, work: Awaitable[T]) -> T | None:
-        """What code gives that makes calls from here; None if it had to be stopped, since one of its calls can't go on. Code
-        that runs elsewhere can't be told that by an exception."""
+        """Awaits code that makes calls from here. None: it had to be stopped, since one of its calls can't go on; code that
+        runs elsewhere can't be told that by an exception."""
         task = start_task(work, unheard=True)  # whoever waits is told of its error, unless it was stopped
         try:
             await wait_for_any(self._stopped, task)

@@ -1,5 +1,5 @@
-"""What one call carries through the pipeline: identity, input and output with their histories, providers, and the means
-to answer early. Hooks and tools are given it; `invoke` makes it. It knows nothing of steps or stores.
+"""The state of one call in the pipeline: identity, input and output with their histories, providers, and the means to
+answer early. Hooks and tools are given it; `invoke` makes it. It knows nothing of steps or stores.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ MAX_CALL_DEPTH = 16
 
 
 class Providers:
-    """What tools and hooks find by token, beyond one call: for all calls, and for the calls of one session."""
+    """Instances that tools and hooks find by token, for all calls and for the calls of one session."""
 
     def __init__(self, sessions: Sessions | None = None) -> None:
         self.everywhere: dict[Any, Any] = {}
@@ -54,7 +54,7 @@ class Providers:
 
 
 class Scratch(msgspec.Struct):
-    """What few calls have: made when first needed."""
+    """State that few calls have: made when first needed."""
 
     input_history: list[Any] = msgspec.field(default_factory=list)
     output_history: list[Any] = msgspec.field(default_factory=list)
@@ -63,9 +63,9 @@ class Scratch(msgspec.Struct):
     hook_errors: list[dict[str, str]] = msgspec.field(default_factory=list)
     logs: list[dict[str, str]] = msgspec.field(default_factory=list)
     observed: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """What candidate policies said of the call."""
+    """The answers of candidate policies."""
     hit_declined: bool = False
-    """Whether a hook would have the tool run although the cache has an answer."""
+    """True if a hook would have the tool run although the cache has an answer."""
     traceback: str | None = None
     """Of the crash that ended the call: masked, for the end record."""
 
@@ -84,7 +84,7 @@ class InvokeContext(msgspec.Struct, eq=False):
     started_at: float
     arguments: Any
     node: CallNode | None
-    """Where the call stands among those of its outer call; an outer call has one once it calls another."""
+    """The place of the call among those of its outer call; an outer call has one once it calls another."""
     finished_at: float = 0.0
     entry: Entry | None = None
     canonical: bytes = b""
@@ -94,19 +94,18 @@ class InvokeContext(msgspec.Struct, eq=False):
     sealed: bool = False
     """Once true, `input` can only be read: what was validated and approved is what runs."""
     injected: tuple[str, ...] = ()
-    """Values of secrets that were put into the arguments, of this call or of the one that made it: masked wherever they show
-    up again."""
+    """Values of secrets that were put into the arguments, of this call or of the one that made it: masked everywhere."""
     inherits_secrets: bool = False
     credential: str | None = None
     """The value of what the tool's `requires_auth` names."""
     decision: tuple[str, ...] = ()
-    """Why the gates let the call through."""
+    """The reasons why the gates let the call through."""
     estimate: Estimate = UNPRICED
-    """What the call may cost, if it can cost anything."""
+    """The cost that the call may have."""
     cost: int = 0
-    """What it did cost, in nano-dollars."""
+    """The cost that it had, in nano-dollars."""
     hooked: bool = False
-    """Whether any hook takes part in this call."""
+    """True if any hook takes part in this call."""
     cached: bool = False
     start: Any = None
     """The start record, once there is one."""
@@ -116,24 +115,24 @@ class InvokeContext(msgspec.Struct, eq=False):
     unpaid: int = 0
     """Attempts of which the tool said that they did nothing that costs anything."""
     unsure: bool = False
-    """Whether an attempt failed in a way that leaves open whether it had its effect."""
+    """True if an attempt failed and may have had its effect all the same."""
     result: Any = None
     artifact: Artifact | None = None
     report: UsageReport | None = None
     error: CallError | None = None
     went_away: bool = False
-    """Whether the caller was cancelled; it is let go when the call is settled."""
+    """True if the caller was cancelled; it is let go when the call is settled."""
     outcome: Outcome | None = None
     step: CallStep | None = None
-    """What is known of it there, once its arguments are known."""
+    """The step that it is there, once its arguments are known."""
     resumed: bool = False
-    """Whether it goes on, having been stopped before because of a call inside it."""
+    """True if it goes on, having been stopped before because of a call inside it."""
     agreed_with: str | None = None
     """The approval that it was agreed to with."""
     marks: Any = None
-    """Which stage was passed when, a list of marks (`pipeline.stage_marks`), if the tool's stages are kept."""
+    """The marks of the stages that were passed (`stage_marks`), if they are kept."""
     _held: Held | None = None
-    """What the call took and owes: the gates' own (`held_resources`). Most calls take nothing."""
+    """The resources that it took and owes, the gates' own (`held_resources`). Most calls take none."""
     _released: tuple[Callable[["InvokeContext"], Awaitable[None]], ...] = ()
     """Stages that are owed to a call which has passed those where places and quota are taken, once all is left."""
     _scratch: Scratch | None = None
@@ -152,7 +151,7 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     @property
     def actor(self) -> Actor:
-        """Who calls."""
+        """The caller."""
         return self.call.actor
 
     @property
@@ -178,7 +177,7 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     @property
     def ran(self) -> bool:
-        """Whether the tool was reached, whatever came of it."""
+        """True if the tool was reached, whatever came of it."""
         return self.attempts > self.refused
 
     @property
@@ -219,12 +218,12 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     @property
     def input_history(self) -> tuple[Any, ...]:
-        """What `input` was before hooks set it, oldest first."""
+        """Former values of `input`, which hooks replaced, oldest first."""
         return tuple(self._scratch.input_history) if self._scratch else ()
 
     @property
     def output_history(self) -> tuple[Any, ...]:
-        """What `output` was before hooks set it, oldest first."""
+        """Former values of `output`, which hooks replaced, oldest first."""
         return tuple(self._scratch.output_history) if self._scratch else ()
 
     @property
@@ -236,7 +235,7 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     @property
     def global_providers(self) -> Mapping[Any, Any]:
-        """What `App.provide` offers to all calls."""
+        """The instances that `App.provide` offers to all calls."""
         return MappingProxyType(self._providers.everywhere)
 
     def bind(self, token: Any, instance: Any, scope: Scope = "request") -> None:
@@ -358,7 +357,7 @@ class InvokeContext(msgspec.Struct, eq=False):
         return self.node
 
     async def running(self, work: Awaitable[T]) -> T:
-        """What code in the sandbox gives that makes calls by `call_inside`, which stops it where one of them can't go on."""
+        """Awaits code in the sandbox that makes calls by `call_inside`, and stops it where one of them can't go on."""
         node = self._place()
         ran = await work if node is None else await node.running(work)
         if ran is None and node is not None:
@@ -394,7 +393,7 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     @property
     def hook_errors(self) -> tuple[dict[str, str], ...]:
-        """What hooks raised after the call was decided: stage, hook, error."""
+        """Errors of hooks after the call was decided: stage, hook, error."""
         return tuple(self._scratch.hook_errors) if self._scratch else ()
 
     @property
@@ -404,7 +403,7 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     @property
     def observed(self) -> list[dict[str, Any]]:
-        """What the policies that are only observed said of the call."""
+        """The answers of the policies that are only observed."""
         return self._scratch.observed if self._scratch else []
 
     def log(self, message: str, level: LogLevel = "info") -> None:

@@ -1,4 +1,4 @@
-"""What every gate would say to a call, without making it: nothing is run, asked, counted, reserved or recorded.
+"""The answers that all gates would give to a call, without making it: nothing is run, asked, counted, reserved or recorded.
 
 For operators, so it says what a caller would not be told: that a tool exists but is hidden, and why. The gates are asked in
 the order of `line.LINE`.
@@ -20,7 +20,7 @@ OPTIONAL = ("policy_final", "idempotency")
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What would become of a call."""
+    """The end that a call would have."""
 
     tool: str
     actor: Actor

@@ -1,6 +1,5 @@
 """The gates of the line, as `app` hands them to it, and what spans several of them: a tool that is missing or hidden,
-arguments that will run, a call that a person has answered. They stand above the pipeline, which knows of them what a call
-needs."""
+arguments that will run, a call that a person has answered."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn
@@ -115,7 +114,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         await self._screen(ctx, entry)  # what a path leads to may have changed as well
 
     async def _take_edited(self, ctx: InvokeContext, entry: Entry, edited: bytes) -> None:
-        """What a person edits is checked like what a caller sends."""
+        """Checks what a person edited like what a caller sends."""
         ctx.arguments, ctx.sealed = orjson.loads(edited), False
         self.inputs.accept(ctx, entry)
         await self.check_arguments(ctx, entry)

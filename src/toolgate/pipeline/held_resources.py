@@ -1,4 +1,4 @@
-"""What a call holds on its way: an idempotency key, an approval, money, a place, secrets; each with the gate that took it.
+"""Resources that a call holds: an idempotency key, an approval, money, a place, secrets; each with the gate that took it.
 
 A gate holds what it takes before it awaits anything: a caller that is cancelled meanwhile may have it all the same. The one
 way out of the line leaves what is held in reverse, once, whatever happened. Hooks have the context in their hands, so what
@@ -33,8 +33,7 @@ class HoldingGate:
     """A person agreed to the call, and with it to what the definition of its tool says that it may run."""
 
     def leave(self, ctx: "InvokeContext", token: Any, outcome: Outcome | None) -> Awaitable[None] | None:
-        """Gives back or settles what `hold` was told of; what has to be waited for is returned. `outcome` is None only if
-        none could be made."""
+        """Gives back or settles what is held; gives what has to be waited for. `outcome` is None if none could be made."""
         raise NotImplementedError
 
     async def confirm(self, call: Call) -> None:

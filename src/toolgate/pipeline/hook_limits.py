@@ -150,8 +150,8 @@ class Awaited:
 
 
 def begun(hook: str, stage: str, given: Any, timer: "HookTimer | float", since: float) -> Any:
-    """What a hook gave that was called at `since`; if that takes time, an `Awaited`, which raises HookTimeout when the time
-    is over. It is no coroutine itself, because most hooks are done by now."""
+    """Gives the value of a hook that was called at `since`; if it takes time, an `Awaited`, which raises HookTimeout at its
+    limit. It is no coroutine itself, because most hooks are done by now."""
     if given is not None:
         steps: Coroutine[Any, Any, Any] | None = None
         if type(given) is CoroutineType:

@@ -61,11 +61,11 @@ class Stages:
 
     def __init__(self) -> None:
         self.any = False
-        """Whether there is any hook at all."""
+        """True if there is any hook at all."""
         self.marked = False
-        """Whether the stages of its calls are kept: then `ctx.marks` is there. Marks are no hooks."""
+        """True if the stages of its calls are kept: then `ctx.marks` is there. Marks are no hooks."""
         self.empty = True
-        """Whether no hook runs at any stage: then the line need not look at each. Marks stand only at stages that it does
+        """True if no hook runs at any stage: then the line need not look at each. Marks stand only at stages that it does
         not leave out for the tool."""
         for stage in STAGES:
             setattr(self, stage, None)
@@ -215,14 +215,14 @@ def _judge(stage: str, hook: str, error: BaseException, ctx: InvokeContext) -> N
 
 
 def _is_dropped(stage: str, error: BaseException) -> bool:
-    """Whether a hook's error is only recorded, and the outcome stands."""
+    """True if a hook's error is only recorded, and the outcome stands."""
     if isinstance(error, HookTimeout):
         return stage in LATE or stage in OBSERVES
     return stage in LATE or (stage in POST and not isinstance(error, Control))
 
 
 def caller_is_cancelled() -> bool:
-    """Whether somebody cancelled the task that makes this call; if not, a tool or a hook raised CancelledError by itself."""
+    """True if somebody cancelled the task that makes this call; if not, a tool or a hook raised CancelledError by itself."""
     task = current_task()
     return task is not None and task.cancelling() > 0
 
@@ -275,7 +275,7 @@ async def _chosen(choose: Callable[[InvokeContext], Any], stage: str, part: Hook
 
 
 def broken(stage: str, hook: str, error: BaseException, *, ran: bool) -> CallError:
-    """How a call ends whose hook fails. `ran`: the tool may have had its effect, and the call is not to be tried again."""
+    """The error of a call whose hook fails. `ran`: the tool may have had its effect, so it is not to be tried again."""
     details = {"hook": hook, "stage": stage}
     if not isinstance(error, HookTimeout):
         if stage == REDACTION:  # the error's own words may quote what was to be removed

@@ -113,7 +113,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         return await self.take_arguments(ctx, call)
 
     async def _permit(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> str:
-        """Why the policy lets the call through."""
+        """Gives the reason why the policy lets the call through."""
         if on.will_authorize:
             await on.will_authorize(ctx)
         known = self.policy.guard.known(call.actor, "tool.request", entry.name)
@@ -189,7 +189,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             ctx._released = (on.did_release_semaphore, *ctx._released)
 
     async def _recall(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
-        """Whether the answer is in the cache."""
+        """True if the answer is in the cache."""
         if on.will_redact_input:
             await on.will_redact_input(ctx)
         masking = None if ctx.recorded else self.redaction.enter(ctx, entry)
@@ -226,7 +226,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             raise Halt(ctx.node.tree.stop())  # whatever the tool made of it
 
     async def _run_once(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Any:
-        """What around_execute hooks have as `next`. What was approved once, or has a key, they can't run twice."""
+        """The `next` of around_execute hooks. What was approved once, or has a key, they can't run twice."""
         if ctx.attempts and held.runs_once(ctx):
             raise Failed("UNEXPECTED_ERROR", "A hook called next() twice for a call that may run once.")
         return await self.execution.run(ctx, entry, arguments, on)

@@ -11,7 +11,7 @@ Verdict = Literal["pass", "deny", "ask", "unknown"]
 
 
 class GateVerdict(msgspec.Struct, frozen=True):
-    """What one gate would say to a call, and why."""
+    """The answer that one gate would give to a call, and why."""
 
     gate: str
     verdict: Verdict
@@ -19,8 +19,6 @@ class GateVerdict(msgspec.Struct, frozen=True):
 
 
 class Gate(NamedTuple):
-    """One gate of the line."""
-
     stage: str
     """The stage whose hooks run before it."""
     room: str
@@ -28,13 +26,13 @@ class Gate(NamedTuple):
     enter: str
     """Its method that a call passes."""
     does: str
-    """What it does, for the reference."""
+    """Its purpose, for the reference."""
     explain: str | None = None
     """Its method that says what it would do, where it can refuse a call or have it asked about."""
     verdicts: tuple[str, ...] = ()
-    """What explanations call it, where they can't be had without valid arguments."""
+    """The names that explanations give it, where they can't be had without valid arguments."""
     timed: str = ""
-    """What details of calls (`stage_marks`) call the time from here to the next gate that is timed."""
+    """The name that details of calls (`stage_marks`) give the time from here to the next gate that is timed."""
     mark: str = ""
     """The mark with which that time begins, where that is not the gate's stage."""
 

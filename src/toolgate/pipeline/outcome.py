@@ -1,4 +1,4 @@
-"""How a call ended: whatever stopped it as one error, and the outcome that its caller is given, without secrets."""
+"""The end of a call: whatever stopped it as one error, and the outcome that its caller is given, without secrets."""
 
 import asyncio
 import logging
@@ -43,8 +43,6 @@ SHORTEST_QUOTED = 4
 
 
 class Ending:
-    """Makes outcomes."""
-
     def __init__(
         self, redactor: "Redactor", charge: Callable[[InvokeContext, Entry], float], *, keeps_records: bool
     ) -> None:
@@ -71,7 +69,7 @@ class Ending:
         return unexpected
 
     async def told(self, ctx: InvokeContext, error: CallError) -> ErrorInfo:
-        """What the caller and the records are told of an error. The traceback of a crash goes to the program's log and to
+        """The error as the caller and the records are told it. The traceback of a crash goes to the program's log and to
         the end record, for the operator; whoever called is not shown it."""
         try:
             info = await self._redactor.error(error, ctx.injected, self._quotable(ctx))
@@ -137,13 +135,13 @@ class Ending:
         return Outcome(ctx.call.id, name, "failure", None, ErrorInfo(code, CODES[code].message), None, metrics)
 
     def hook_errors(self, ctx: InvokeContext) -> tuple[dict[str, str], ...]:
-        """What went wrong in hooks once the call was decided, fit to be recorded."""
+        """Errors of hooks once the call was decided, fit to be recorded."""
         quotable = self._quotable(ctx)
         errors = ((trouble, without(quotable, trouble["error"])) for trouble in ctx.hook_errors)
         return tuple({**trouble, "error": self._redactor.text(text, ctx.injected)} for trouble, text in errors)
 
     def remarks(self, ctx: InvokeContext) -> dict[str, Any]:
-        """What the end record holds besides how the call ended: lines that the tool logged, and what hooks did wrong."""
+        """The remarks of the end record: lines that the tool logged, and what hooks did wrong."""
         found: dict[str, Any] = {}
         scratch = ctx.scratch
         if scratch.hook_errors:
@@ -167,7 +165,7 @@ class Ending:
         return tuple(secret for secret in found if len(secret) >= SHORTEST_QUOTED)
 
     def words(self, ctx: InvokeContext, error: BaseException) -> str:
-        """What the program's log may hold of an error."""
+        """An error as the program's log may hold it."""
         return self._redactor.text(described(error), ctx.injected)
 
     def mask_reason(self, ctx: InvokeContext, error: CallError) -> None:
@@ -184,13 +182,13 @@ class Ending:
 
 
 def _crash(error: CallError) -> BaseException | None:
-    """What somebody's code raised that was no answer of its own: the bug behind an error, if there is one."""
+    """The bug behind an error, if there is one: what somebody's code raised that was no answer of its own."""
     cause = error.__cause__
     return None if cause is None or isinstance(cause, ToolgateError) or isinstance(error, NotReached) else cause
 
 
 def _is_sound(error: CallError) -> bool:
-    """Whether an error that somebody raised is made as ours are: its class may be anybody's."""
+    """True if an error that somebody raised is made as ours are: its class may be anybody's."""
     code, status = getattr(error, "code", None), getattr(error, "status", None)
     return (
         isinstance(code, str)
@@ -206,7 +204,7 @@ def _is_sound(error: CallError) -> bool:
 
 
 def _rebuilt(error: CallError) -> CallError:
-    """What can be understood of one that is not."""
+    """As much of an unsound error as can be understood."""
     code = getattr(error, "code", None)
     known = isinstance(code, str) and code in CODES and CODES[code].status != "pending"
     return call_error(str(code) if known else "UNEXPECTED_ERROR", described(error))

@@ -1,4 +1,4 @@
-"""What a call may cost, and what its tool says that it took: for the gates of money, and for who asks a person."""
+"""The cost of a call: as it is estimated, and as its tool reports it."""
 
 from typing import Literal
 
@@ -10,8 +10,7 @@ Confidence = Literal["exact", "estimate", "unknown"]
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a call may cost, with all attempts that it may make. `unknown`: nobody said, so nothing is counted until the tool
-    reports something."""
+    """The cost of all attempts that a call may make. `unknown`: nothing is counted until the tool reports something."""
 
     nano: int
     confidence: Confidence
@@ -21,7 +20,6 @@ class Estimate(msgspec.Struct, frozen=True):
 
     @property
     def each(self) -> int:
-        """What one attempt may cost."""
         return self.nano // self.attempts
 
 
@@ -30,7 +28,7 @@ UNPRICED = Estimate(0, "unknown")
 
 
 class UsageReport(msgspec.Struct):
-    """What a tool says its call took."""
+    """The tokens, dollars and resources that a tool says its call took."""
 
     tokens_used: int | None = None
     cost_usd: float | None = None

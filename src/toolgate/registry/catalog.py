@@ -37,8 +37,7 @@ class ToolProblem(NamedTuple):
 
 
 class ToolSource(Protocol):
-    """Gives the tools of one place that tools come from. What can't be loaded is given as a ToolProblem, and the rest still
-    loads."""
+    """Gives the tools of one place that tools come from. What can't be loaded is given as a ToolProblem."""
 
     name: str
 
@@ -46,8 +45,6 @@ class ToolSource(Protocol):
 
 
 class Catalog:
-    """Tools by name."""
-
     def __init__(
         self,
         settings: Mapping[str, bool] | None = None,

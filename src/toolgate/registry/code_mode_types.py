@@ -15,13 +15,13 @@ from toolgate.schema import target
 
 Language = Literal["typescript", "python"]
 MAX_TYPE_DEPTH = 8
-"""How far a schema is followed; beyond, anything will do."""
+"""The depth to which a schema is followed; beyond, anything will do."""
 MAX_TYPE_PARTS = 400
 """Parts of one tool's schemas that are written out. A schema can refer to itself so often that it would never end."""
 MAX_DESCRIPTION_CHARS = 1_000
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 OWN_NAMES = frozenset({"call", "parallel"})
-"""What `tools` has besides the tools."""
+"""Names that `tools` has besides the tools."""
 
 Schema = Any
 
@@ -125,8 +125,6 @@ def _method(tool: Tool) -> list[str]:
 
 
 class _TypeScript:
-    """Schemas as types."""
-
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._reader = _SchemaReader(root)
 

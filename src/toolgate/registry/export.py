@@ -20,7 +20,7 @@ GEMINI_KNOWS = frozenset(
 """Gemini's subset of JSON Schema: a field outside it makes the API refuse the whole request."""
 GEMINI_FORMATS = ("enum", "date-time", "float", "double", "int32", "int64")
 MAX_REFERENCES = 8
-"""How often a reference is followed before what it says is left open."""
+"""References that are followed, one from the other, before what they say is left open."""
 
 
 def export(entries: Iterable[Entry], shape: Shape) -> list[dict[str, Any]]:

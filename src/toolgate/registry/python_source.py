@@ -169,8 +169,6 @@ class _SiblingImports(ast.NodeTransformer):
 
 
 class PackageSource:
-    """Every tool in the modules of a package."""
-
     def __init__(self, package: str, source: Source, rules: DefinitionRules) -> None:
         self.name: str = source
         self._package = package
@@ -291,8 +289,7 @@ def _tools_in(offered: Any) -> Iterable[Any]:
 
 
 def _problem(where: str, error: BaseException, folder: FolderPackage | None) -> ToolProblem:
-    """Notes a tool that could not be loaded, and why, also for the log: with the traceback, where code of the author's
-    raised it."""
+    """Notes a tool that could not be loaded, and why, also for the log: with the traceback of the author's code."""
     problem = ToolProblem(_place(error, folder) or where, _words(error, folder))
     told = isinstance(error, DefinitionError | SyntaxError) or (isinstance(error, ImportError) and error.path == where)
     logger.warning("%s: %s", *problem, exc_info=None if told else error)

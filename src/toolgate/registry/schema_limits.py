@@ -17,7 +17,7 @@ from toolgate.schema import PARTS_OF_VALUE, SAME_VALUE, SchemaDocument, referenc
 MAX_SUBSCHEMAS = 20_000
 """Subschemas that one value may be checked against, a microsecond each at most."""
 MAX_EXPLAINED = 2_000
-"""Where there are more, it is only said that a value does not fit, not why: that takes a hundred times as long."""
+"""The subschemas beyond which it is only said that a value does not fit, not why: that takes a hundred times as long."""
 MAX_LEVELS = 64
 """Levels beyond which a value is refused anyhow, or its own size is the greater trouble."""
 MIN_LEVELS = 2

@@ -1,4 +1,4 @@
-"""What a function says of itself as a tool: the schema of its parameters and of its result, read off its hints, how JSON
+"""A function as a tool: the schema of its parameters and of its result, read off its hints, how JSON
 becomes its arguments, and what its docstring says of each (Google or Sphinx style)."""
 
 import inspect
@@ -16,7 +16,7 @@ from toolgate.pipeline.context import InvokeContext
 PLAIN_TYPES = {str, bool, float, int, list, dict, Any, None, NoneType, inspect.Parameter.empty}
 """Hints whose JSON form is what the function wants to be given."""
 NO_SCHEMA = (PydanticSchemaGenerationError, PydanticUserError, PydanticUndefinedAnnotation, TypeError)
-"""What pydantic raises for a hint that it can't describe."""
+"""The errors of pydantic for a hint that it can't describe."""
 BY_PLACE = {
     inspect.Parameter.VAR_POSITIONAL: "take a list in place of *args",
     inspect.Parameter.POSITIONAL_ONLY: "remove the / from the parameters",
@@ -107,8 +107,7 @@ def _field(parameter: inspect.Parameter, described: str | None) -> tuple[Any, An
 
 
 def _is_plain(hint: Any, *, inside: bool = False) -> bool:
-    """Tells whether the JSON of a valid argument is what the function wants. Inside a list, 3.0 may stand where 3 is
-    meant."""
+    """Tells whether the JSON of a valid argument is what the function wants. Inside a list, 3.0 may stand for 3."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return all(_is_plain(part, inside=inside) for part in parts)

@@ -26,14 +26,14 @@ TROUBLE_OF_SERVERS = frozenset({"TIMEOUT", "CONNECTION_ERROR", "OUTCOME_UNKNOWN"
 TRIAL_GRACE = 5.0
 """Seconds beyond its time limit after which a trial of which nothing was heard is over: its process died."""
 FORGOTTEN_SECONDS = 7 * 86_400
-"""What is known of a target that nobody has called for so long goes from Redis."""
+"""Redis forgets a target that nobody has called for so long."""
 
 logger = logging.getLogger("toolgate")
 
 Target = tuple[str, str]
 """A tenant, or "" for what is everybody's; and the name."""
 Verdict = Literal["well", "trouble", "nothing"]
-"""What a call's end says of the target's health."""
+"""The target's health, by the end of a call."""
 
 # Each target is a hash: failures in a row, the microsecond at which the circuit opened, and the call that tries, until when.
 # ENTER: KEYS the target, ARGV the call's id, microseconds of rest, microseconds for a trial. Gives the failures so far, and
@@ -67,8 +67,6 @@ return 0
 
 
 class Circuit(msgspec.Struct):
-    """The state of one target."""
-
     failures: int = 0
     opened_at: float | None = None
     trying: bool = False
@@ -79,10 +77,10 @@ class Pass(NamedTuple):
     """A call was let through; what has to be remembered until it ends."""
 
     trial: bool
-    """Whether this call is the one that tries."""
+    """True if this call is the one that tries."""
     failures: int
     shared: bool
-    """Whether it was Redis that let it through."""
+    """True if it was Redis that let it through."""
 
 
 UNTRIED = Pass(trial=False, failures=0, shared=False)

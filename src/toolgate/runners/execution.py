@@ -24,7 +24,7 @@ class Runner(Protocol):
     """Runs the tools of one kind: functions in this process, the sandbox, MCP servers. Each lives with its feature."""
 
     def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Awaitable[Any]:
-        """What to await for the output, within `ctx.time_limit`. Raises, or lets the awaited raise, what the tool raises."""
+        """Gives what to await for the output, within `ctx.time_limit`. What the tool raises is raised here or there."""
 
     async def close(self) -> list[str]:
         """Lets go; gives what went wrong in doing so."""
@@ -129,7 +129,7 @@ class Execution:
                 await left
 
     async def _entered(self, target: Target, id: str, entering: Awaitable[Pass]) -> Pass:
-        """What the breaker says, asked in a task: a caller that goes away must not leave a trial behind."""
+        """The breaker's answer, asked for in a task: a caller that goes away must not leave a trial behind."""
         asking = start_task(entering)
         try:
             return await finish(asking)
@@ -182,12 +182,12 @@ def _understood(ctx: InvokeContext, entry: Entry, raised: BaseException) -> Call
 
 
 def _origin(error: CallError, raised: BaseException) -> BaseException | None:
-    """What the tool raised, where it is not the error itself: that keeps what it came from."""
+    """The exception that the tool raised, where it is not the error itself, which keeps what it came from."""
     return error.__cause__ if raised is error else raised
 
 
 def _goes_on(entry: Entry, raised: BaseException) -> bool:
-    """Whether the attempt is still running: a thread that overran can't be stopped, and a second beside it could have the
+    """True if the attempt is still running: a thread that overran can't be stopped, and a second beside it could have the
     effect twice. A tool that gave up waiting by itself raised something else first."""
     in_thread = getattr(entry.implementation, "mode", None) == "thread"
     return in_thread and isinstance(raised, TimedOut) and raised.__cause__ is None

@@ -182,7 +182,7 @@ def _bind(bind: Callable[[dict[str, Any]], dict[str, Any]], arguments: dict[str,
 
 
 def understand(error: BaseException, instance: Any = None) -> CallError:
-    """What a tool raised, as the error of its call. A class-based tool may translate it first."""
+    """The error of a call whose tool raised something. A class-based tool may translate it first."""
     if isinstance(error, CallError):
         return error
     if instance is not None and hasattr(instance, "handle_error") and isinstance(error, Exception):

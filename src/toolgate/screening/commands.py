@@ -17,10 +17,10 @@ from toolgate.screening.programs import DENIED, WRAPPERS, danger, denies, family
 
 ALLOWED = ("npm install", "npm run", "git commit", "git push", "npx prisma", "docker build")
 PROGRAM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-"""Where programs are looked for, whatever the environment says."""
+"""The folders of programs, whatever the environment says."""
 MAX_COMMAND_CHARS, MAX_COMMAND_WORDS, MAX_WRAPPERS = 100_000, 10_000, 5
 LINES = str.maketrans("", "", "\n\t")
-"""What may stand inside of a word, in quotes or in a list: a message of several lines. Between words it is refused."""
+"""Characters that may stand inside of a word, for a message of several lines. Between words they are refused."""
 PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\Z")
 ASSIGNMENT = re.compile(r"\w+\+?=")
 SHELL_ONLY = {
@@ -33,7 +33,7 @@ SHELL_ONLY = {
 TOKEN = re.compile(
     r"""(?P<space>[ \t]+)|'(?P<single>[^']*)'|"(?P<double>[^"$`\\]*)"|(?P<plain>[^\s'";&|<>`$()*?\[\]{}~#!\\]+)"""
 )
-"""What a line is made of. Between double quotes a shell expands $, ` and \\ too."""
+"""The tokens of a line. Between double quotes a shell expands $, ` and \\ too."""
 
 
 def parse(command: str | Sequence[str]) -> list[str]:
@@ -74,7 +74,7 @@ def _split(line: str) -> list[str]:
 
 
 def _why_not(line: str, at: int) -> str:
-    """What is wrong with a line at a place where no word, quote or space begins."""
+    """The fault of a line at a place where no word, quote or space begins."""
     char = line[at]
     if char in SHELL_ONLY:
         return f"{char if char > ' ' else 'a new line'} is {SHELL_ONLY[char]}, which only a shell understands"
@@ -90,7 +90,7 @@ ANY_PROGRAM = ("*",)
 
 
 class CommandRules:
-    """Which commands may run. An allowed one is a beginning, word by word: "git commit" is not "git commit-tree", but
+    """The commands that may run. An allowed one is a beginning, word by word: "git commit" is not "git commit-tree", but
     "git commit*" is. The entry "*" allows the programs that are harmless with any arguments. What is denied stays so,
     whatever is allowed.
 
@@ -152,7 +152,7 @@ class CommandRules:
         return program
 
     def _allowed(self, words: list[str]) -> int:
-        """How many words the longest matching entry has; 0 if it does not name the program itself."""
+        """The number of words of the longest matching entry; 0 if it does not name the program itself."""
         fits = [
             0 if "*" in entry[0] else len(entry) for entry in self.allow if entry != ANY_PROGRAM and _begins(words, entry)
         ]
@@ -175,7 +175,7 @@ class CommandRules:
 
 
 def _begins(words: Sequence[str], entry: Sequence[str]) -> bool:
-    """Whether a command begins as an entry says. A word of an entry may end in *, which stands for the rest of that word."""
+    """True if a command begins as an entry says. A word of an entry may end in *, which stands for the rest of that word."""
     if not entry or len(words) < len(entry):
         return False
     return all(
@@ -217,5 +217,5 @@ LEADS_ASTRAY = re.compile(
 
 
 def leads_astray(name: str) -> bool:
-    """Whether a variable of this name decides what is run or loaded; also if it is no proper name."""
+    """True if a variable of this name decides what is run or loaded; also if it is no proper name."""
     return LEADS_ASTRAY.fullmatch(name) is not None or re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) is None

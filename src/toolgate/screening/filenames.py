@@ -1,4 +1,4 @@
-"""What a file's name says about what is in it: environment files, private keys, passwords and the like.
+"""The secrets that a file's name says are in it: environment files, private keys, passwords and the like.
 
 It knows names only, of files that need not exist: `paths` finds out which names a path stands for. Names are compared
 without regard to case. A word counts where it stands by itself: `secrets.yml` and `db-password.txt`, not `secretary.txt`.
@@ -180,7 +180,7 @@ SSH_KEY = re.compile(
 CERTIFICATES = re.compile(
     r"(?:(?:full)?chain\d*|(?:root)?[-_]?ca(?:[-_]?(?:certs?|bundle|chain|certificates?))?|(?:.*[-_.])?pub(?:lic)?(?:[-_]?key)?)\.pem\Z"
 )
-"""What is public among the .pem files, by the names that it usually has."""
+"""The usual names of .pem files that are public."""
 HISTORY = re.compile(r"\.\w+_history\Z")
 WALLET = re.compile(r"utc--\d{4}-\d\d-\d\dt.*--[0-9a-f]{40}\Z")
 TICKET = re.compile(r"krb5cc_.*\Z")
@@ -203,7 +203,7 @@ RUN_LATER = {
     "launchagents": "what runs at the next login", "etc/cron.d": "what cron runs", "spool/cron": "what cron runs",
     "etc/ld.so.preload": "what every program runs",
 }  # fmt: skip
-"""What may be read but not written: whoever writes it has code run later that nobody approved."""
+"""Files that may be read but not written: whoever writes one has code run later that nobody approved."""
 
 EDITOR, AGENT, DOTGIT, SHELL = "what an editor runs", "what an agent runs", "what git runs", "what a shell runs"
 RUN_BY_NAME = {
@@ -215,7 +215,7 @@ RUN_BY_NAME = {
 
 
 def holds(path: str, *, surely: bool = False) -> str | None:
-    """What a file or folder must be taken to hold, by its absolute path with / between the parts; None if nothing secret.
+    """The secret that a file or folder must be taken to hold, by its absolute path with / between the parts; None if none.
     `surely`: leave out what a name only suggests."""
     lower = path.lower()
     if MEMORY.match(lower):
@@ -230,12 +230,12 @@ def holds(path: str, *, surely: bool = False) -> str | None:
 
 
 def runs(path: str) -> str | None:
-    """What would run later if this absolute path were written; None if nothing."""
+    """The thing that would run later if this absolute path were written; None if none."""
     return _place(RUN_LATER, [_plain(part) for part in path.lower().split("/") if part])
 
 
 def runs_by_name(name: str) -> str | None:
-    """What would run later if a project had a file or folder of this name; None if nothing."""
+    """The thing that would run later if a project had a file or folder of this name; None if none."""
     return RUN_BY_NAME.get(_plain(name.lower()))
 
 
@@ -255,7 +255,7 @@ def _by_place(parts: list[str]) -> str | None:
 
 
 def _place(places: dict[str, str], parts: list[str]) -> str | None:
-    """What the first of the places holds that a path is in or leads through."""
+    """The content of the first of the places that a path is in or leads through."""
     slashed = "/" + "/".join(parts) + "/"
     return next((what for place, what in places.items() if f"/{place}/" in slashed), None)
 

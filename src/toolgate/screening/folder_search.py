@@ -15,7 +15,7 @@ from pathlib import Path
 MAX_LOOKUPS = 20_000
 """Entries of folders that are looked at for one call; comparing one with a pattern counts again."""
 MATCH_LOOKS = 4
-"""What a match of a pattern counts for: it is followed to where it leads, and judged there."""
+"""The number of looks that a match of a pattern counts for: it is followed to where it leads, and judged there."""
 MAX_FOLDER_ENTRIES = 2000
 """Entries that are looked at for one pattern, and in one folder."""
 MAX_PART_CHARS = 255
@@ -28,7 +28,7 @@ class LookupLimitExceeded(Exception):
 
 
 class FolderLookups:
-    """What one call has seen of the file system."""
+    """The folders that one call has looked into."""
 
     def __init__(self, most: int = MAX_LOOKUPS) -> None:
         self._left = most
@@ -54,8 +54,8 @@ class FolderLookups:
         return known.get(inode, [])
 
     def found(self, pattern: str) -> Iterator[str]:
-        """What an absolute pattern finds, as a shell would: a wildcard does not stand for the dot of a hidden name. Of a
-        broad pattern, what is among the first entries."""
+        """The paths that an absolute pattern finds, as a shell would: a wildcard is not the dot of a hidden name. Of a broad
+        pattern, those among the first entries."""
         left = MAX_FOLDER_ENTRIES
         found = ["/"]
         for part in pattern.split("/")[1:]:

@@ -65,7 +65,7 @@ class SensitivePaths:
         self._own, self.unwritable = tuple(own), tuple(unwritable)
 
     advice = PATH_ADVICE
-    """What to do about a refusal."""
+    """The advice of a refusal."""
 
     def reason(
         self,
@@ -165,8 +165,7 @@ class SensitivePaths:
     def named(
         self, path: str, looks: FolderLookups, *, writing: bool = False, holder: bool = False, surely: bool = False
     ) -> str | None:
-        """What a path is a place for, by its name, or by its content if it may be a key of Toolgate's; None if nothing
-        sensitive."""
+        """The sensitive thing that a path is a place for: by its name, or by its content if it may be a key of ours."""
         own = self._ours(path, looks, writing, holder)
         if own is not None:
             return own
@@ -186,7 +185,7 @@ class SensitivePaths:
         return next(filter(None, judged), None) or (next(filter(None, map(runs, names)), None) if writing else None)
 
     def _ours(self, path: str, looks: FolderLookups, writing: bool, holder: bool) -> str | None:
-        """What of Toolgate's a path is, holds or is in. It is asked where the files are now: links can be turned."""
+        """The part of our data that a path is, holds or is in. It is asked where the files are now: links can be turned."""
         if not self._own and not (writing and self.unwritable):
             return None
         lower = path.lower()
@@ -207,7 +206,7 @@ class SensitivePaths:
     # -- other names of the same file
 
     def twin(self, path: str, status: os.stat_result, looks: FolderLookups, writing: bool = False) -> str | None:
-        """Whether a file with several names (hard links) has a sensitive one in a place where such names are."""
+        """The reason to refuse a file with several names (hard links): a sensitive one, where such names are."""
         for file in (*self._own, *(self.unwritable if writing else ())):
             with contextlib.suppress(OSError):
                 if os.path.samestat(file.stat(), status):
@@ -231,8 +230,6 @@ class SensitivePaths:
 
 
 class _Judgement(NamedTuple):
-    """How the readings of one path are judged."""
-
     rules: SensitivePaths
     base: Path
     looks: FolderLookups
@@ -257,7 +254,7 @@ class _Judgement(NamedTuple):
         return self.rules.named(slashed(name), self.looks, writing=self.writing, holder=self.holder, surely=surely)
 
     def _excused(self, name: str) -> bool:
-        """Whether a name only suggests secrets and is that of a folder, or of nothing at all where it may be no path."""
+        """True if a name only suggests secrets and is that of a folder, or of nothing at all where it may be no path."""
         if self._named(name, surely=True) is not None:
             return False
         if self.doubtful and not os.path.lexists(name):
@@ -265,7 +262,7 @@ class _Judgement(NamedTuple):
         return not self.writing and not Path(name).name.startswith(".") and Path(name).is_dir()
 
     def _finds_sensitive(self, pattern: str) -> bool:
-        """Whether a tool that expands wildcards would find something sensitive."""
+        """True if a tool that expands wildcards would find something sensitive."""
         found = map(os.path.realpath, self.looks.found(slashed(pattern)))
         return any(self._named(match) and not self._excused(match) for match in found)
 
@@ -280,7 +277,7 @@ class _Judgement(NamedTuple):
 
 
 def run_by_name(name: str) -> str | None:
-    """What a file or folder of a project, by any spelling of its name, would have run later; None if nothing."""
+    """The thing that a file or folder of a project, by any spelling of its name, would have run later."""
     if name.isascii():
         return runs_by_name(name)
     return next(filter(None, map(runs_by_name, (name, fold(name), fold_lower(name)))), None)
@@ -291,7 +288,7 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def _around(folder: str) -> bool:
-    """Whether we work in a folder or below it: it is named all the time, and not in order to move it."""
+    """True if we work in a folder or below it: it is named all the time, and not in order to move it."""
     return _inside(slashed(str(Path.cwd())).lower(), folder)
 
 
@@ -318,11 +315,11 @@ BEHIND = re.compile(r"[?#|]|!/")
 DRIVE = re.compile(r"[A-Za-z]:(?=[^/])")
 BRACES = re.compile(r"\{([^{}]*)\}")
 AROUND = " \t'\"`<>;,"
-"""What is taken off both ends of a path by those who mean it well."""
+"""Characters that the well-meaning take off both ends of a path."""
 
 
 def odd(reading: str, given: str) -> str | None:
-    """What makes a text no path at all."""
+    """The reason why a text is no path at all."""
     if reading.isascii() and reading.isprintable():
         return None
     if any(char < " " or "\x7f" <= char <= "\x9f" for char in reading):
@@ -347,7 +344,7 @@ def bared(path: str) -> str:
 
 
 def alternatives(path: str) -> Iterator[str]:
-    """What a text with {a,b} in it stands for, for who expands that."""
+    """The paths that a text with {a,b} in it stands for, for who expands that."""
     found = BRACES.search(path)
     if found is not None and "," in found[1]:
         yield from (path[: found.start()] + middle + path[found.end() :] for middle in found[1].split(",")[:MAX_READINGS])

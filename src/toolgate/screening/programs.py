@@ -1,4 +1,4 @@
-"""What is known of programs: which are never run, which run others, and which options of the shipped ones do.
+"""Programs: which are never run, which run others, and which options of the shipped ones do.
 
 For a tool that runs commands outside of the sandbox the lists are all there is, so they name what is harmless: a wildcard
 allows only that. A program that is known to run others, or to write what its arguments name, is allowed only word for word.
@@ -104,7 +104,7 @@ GLOBAL = {
     "git": {"--no-pager", "-P", "--version", "--help", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"},
     "docker": {"--version", "--help"},
 }
-"""What may stand before the subcommand. Everything else there changes what the subcommand does, or for whom."""
+"""Options that may stand before the subcommand. Everything else there changes what the subcommand does, or for whom."""
 
 GIT_COMMANDS = {
     "add", "am", "apply", "archive", "blame", "branch", "cat-file", "check-ignore", "checkout", "cherry-pick", "clean",
@@ -114,7 +114,7 @@ GIT_COMMANDS = {
     "shortlog", "show", "show-branch", "show-ref", "sparse-checkout", "stash", "status", "switch", "symbolic-ref", "tag",
     "version", "worktree",
 }  # fmt: skip
-"""What is known to be git's own and to run nothing else; another name may be an alias for anything."""
+"""Subcommands that are git's own and run nothing else; another name may be an alias for anything."""
 
 SAME_LETTER = {"R": "r"}
 SAME_WORD = {"r": "--recursive", "f": "--force"}
@@ -146,13 +146,13 @@ def family(program: str) -> str:
 
 
 def runs_others(program: str) -> bool:
-    """Whether a program runs others in ways that are told by its arguments."""
+    """True if a program runs others in ways that are told by its arguments."""
     lower = program.lower()
     return not RUNS_OTHERS.isdisjoint((lower, family(program))) or any(fnmatchcase(lower, name) for name in LAUNCHER_NAMES)
 
 
 def is_harmless(program: str) -> bool:
-    """Whether a program may have any arguments: it runs no other, or its options are looked at."""
+    """True if a program may have any arguments: it runs no other, or its options are looked at."""
     return program in HARMLESS or program in WRAPPERS or family(program) in ("git", "npm", "docker")
 
 
@@ -163,7 +163,7 @@ def letters(arguments: Sequence[str]) -> set[str]:
 
 
 def gives(argument: str, option: str, *, valued: str = "", negates: bool = False) -> bool:
-    """Whether an argument gives an option, also shortened, with a value, together with others, or spelled otherwise."""
+    """True if an argument gives an option, also shortened, with a value, together with others, or spelled otherwise."""
     given = argument.partition("=")[0]
     if option.startswith("--"):
         name = _plain(given, negates)
@@ -189,7 +189,7 @@ def _cluster(argument: str, valued: str) -> str:
 
 
 def denies(rule: Sequence[str], arguments: Sequence[str]) -> bool:
-    """Whether arguments have all that a rule names, apart from the program: `-rf` is r and f, in any spelling."""
+    """True if arguments have all that a rule names, apart from the program: `-rf` is r and f, in any spelling."""
     there = letters(arguments)
     rest = iter(arguments)
     for part in rule:
@@ -209,7 +209,7 @@ def denies(rule: Sequence[str], arguments: Sequence[str]) -> bool:
 
 
 def danger(argv: Sequence[str], start: int) -> str | None:
-    """What in the arguments from `start` on makes the program do more than its name says; None if nothing is known to.
+    """The part of the arguments from `start` on that makes the program do more than its name says; None if none is known to.
 
     What comes before was written by whoever allowed the command.
     """

@@ -74,8 +74,6 @@ UNICODE = re.compile(r"[uU]&['\"]")
 
 
 class Token(NamedTuple):
-    """A piece of a statement."""
-
     kind: Literal["word", "quoted", "text", "number", "sign"]
     value: str
     """Words and names in small letters."""
@@ -165,7 +163,7 @@ def _check_begin(tokens: Sequence[Token]) -> None:
 
 
 def _explained(tokens: list[Token]) -> list[Token]:
-    """What EXPLAIN explains; with ANALYZE it is run."""
+    """The statement that EXPLAIN explains; with ANALYZE it is run."""
     if tokens and tokens[0] == Token("sign", "("):
         inner = _at(tokens, 1)
         if inner is not None and inner.kind == "word" and inner.value not in ASKING:
@@ -194,7 +192,7 @@ def _check_word(token: Token, before: Token | None, after: Token | None) -> None
 
 
 def _is_column(before: Token | None, after: Token | None) -> bool:
-    """Where a word that changes something can only be a name: behind a dot, or between signs and followed by one."""
+    """True where a word that changes something can only be a name: behind a dot, or between signs and followed by one."""
     if before == Token("sign", "."):
         return True
     return (after is None or after.kind == "sign") and before not in (Token("sign", "("), Token("sign", ")"))

@@ -175,7 +175,7 @@ def _walk(folder: int, top: str, path: str) -> int:
 
 
 def _open_and_compare(top: str, path: str) -> int:
-    """Where files can't be opened relative to a folder: open, then see where the file is."""
+    """Opens, then looks where the file is: for systems where files can't be opened relative to a folder."""
     opened = os.open(os.path.join(top, path), OPEN_FLAGS)  # noqa: PTH118
     name = name_of(opened)
     if name is not None and os.path.normcase(name).startswith(os.path.normcase(top)):

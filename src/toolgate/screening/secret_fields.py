@@ -33,7 +33,7 @@ MANY_CHANGES = 5
 """From small letter to capital to digit: words and numbers change less often."""
 
 HINTS = ("pass", "pwd", "secret", "token", "key", "credential", "auth", "cookie", "jwt", "session", "sid", "bearer")
-"""What every name that is looked for has in it."""
+"""One of these is in every name that is looked for."""
 _FIELD_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])|(?<=[A-Z])(?=[a-z])")
 _TYPE = re.compile(
@@ -41,9 +41,9 @@ _TYPE = re.compile(
     r"|optional|[A-Z]\w*(?:Str|String|Type|Schema|Token|Secret|Key|Password|Config|Options|Provider))[;,?]*",
     re.IGNORECASE,
 )
-"""What stands in the place of a value where a program or a schema is written."""
+"""Words that stand in the place of a value where a program or a schema is written."""
 _OPEN = ("$", "{", "<", "%", "[", "(", "*", "...", "os.", "process.", "env.", "self.", "this.", "None", "null")
-"""How a value begins that is none: it says where to get one."""
+"""The beginning of a value that is none: it says where to get one."""
 _ASSIGNED = re.compile(
     r"(?<![\w.\-$])(?P<mark>\\*[\"']|)(?P<name>[A-Za-z_][\w.\-]{0,63})(?P=mark)(?P<is>[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8})"
     r"(?:\"(?P<double>(?:[^\"\\\n]|\\.){1,2000})\"|'(?P<single>(?:[^'\\\n]|\\.){1,2000})'"
@@ -72,7 +72,7 @@ def rank_of(name: str) -> int:
 
 
 def looks_like_a_token(value: object) -> bool:
-    """Whether a text, or one in a list, is neither words nor a number, a date, a path."""
+    """True if a text, or one in a list, is neither words nor a number, a date, a path."""
     if isinstance(value, list | tuple):
         return any(looks_like_a_token(part) for part in value)
     if not isinstance(value, str) or "/" in value or len(value.split(None, 1)) != 1:
@@ -120,7 +120,7 @@ def _assigned(text: str, rank: Rank) -> Iterator[tuple[int, int]]:
 
 
 def _is_a_value(text: str, found: "re.Match[str]", value: str) -> bool:
-    """Whether what has no quotes is a value, and no name or call in a program, nor a word in a sentence."""
+    """True if what has no quotes is a value, and no name or call in a program, nor a word in a sentence."""
     after = text[found.end() : found.end() + 1]
     if after and after in "([{<":
         return False

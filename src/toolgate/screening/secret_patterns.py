@@ -146,11 +146,11 @@ class Masker:
         return self._without_layers(text, self._codes)
 
     def has(self, text: str) -> bool:
-        """Whether there is a secret in a text. Quick, if there is none."""
+        """True if there is a secret in a text. Quick, if there is none."""
         return self.text(text, on_loop=True) is not text
 
     def number(self, value: float) -> bool:
-        """Whether a number is one of the secrets, or has a long one among its digits."""
+        """True if a number is one of the secrets, or has a long one among its digits."""
         if not self._numbers or not math.isfinite(value):
             return False
         digits = f"{Decimal(repr(value)):f}".lstrip("-")
@@ -161,7 +161,7 @@ class Masker:
         )
 
     def parts(self, value: list[Any] | tuple[Any, ...]) -> bool:
-        """Whether a list is a secret in pieces: characters, parts of a text, or bytes."""
+        """True if a list is a secret in pieces: characters, parts of a text, or bytes."""
         if len(value) < 2:
             return False
         if all(type(part) is int and 0 <= part < 0x110000 for part in value):
@@ -232,7 +232,7 @@ class Masker:
         return coded or self._is_in_escapes(text, layers, budget)
 
     def _is_in_code(self, code: str, layers: int, budget: list[int]) -> bool:
-        """Whether a secret is in what base64 or hexadecimal digits stand for, wherever in them it begins."""
+        """True if a secret is in what base64 or hexadecimal digits stand for, wherever in them it begins."""
         for content in _decoded(code):
             budget[0] -= len(content)
             if budget[0] < 0:
@@ -245,7 +245,7 @@ class Masker:
         return False
 
     def _is_in_escapes(self, text: str, layers: int, budget: list[int]) -> bool:
-        """Whether a secret is in what URLs, HTML, JSON and Python have written with escapes."""
+        """True if a secret is in what URLs, HTML, JSON and Python have written with escapes."""
         for mark, read in (("%", unquote_plus), ("&", unescape), ("\\", _unescaped)):
             if mark in text and (plain := read(text)) != text:
                 budget[0] -= len(plain)
@@ -258,7 +258,6 @@ class Masker:
 
 @lru_cache(maxsize=64)
 def masker(values: tuple[str, ...]) -> Masker:
-    """The masker of some secrets."""
     return Masker(values)
 
 
@@ -282,7 +281,7 @@ def _is_telling(squeezed: bytes) -> bool:
 
 
 def _piece(value: str) -> tuple[str, int, int] | None:
-    """How much of the beginning and of the end of a value is enough to know it by; None if it is too short for that."""
+    """The lengths of the beginning and the end that a value is known by; None if it is too short for that."""
     if any(char.isspace() for char in value):
         first = last = max(len(value) // 2, SHORTEST_WORDY_PIECE)
     else:
@@ -326,7 +325,7 @@ def _decoded(code: str) -> Iterator[bytes]:
 
 
 def _is_readable(content: bytes) -> bool:
-    """Whether bytes may be text, which may be coded again; what was cut out of the middle of a code is not."""
+    """True if bytes may be text, which may be coded again; what was cut out of the middle of a code is not."""
     return len(content.translate(None, _READABLE)) * 4 <= len(content) or content.isascii() or _is_utf8(content)
 
 
@@ -347,7 +346,7 @@ def _unescaped(text: str) -> str:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+    """The number of characters that two texts have in common at their beginning."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:

@@ -36,8 +36,8 @@ def own_by_name(parts: list[str]) -> str | None:
 
 
 def own_by_content(path: str, name: str) -> str | None:
-    """What of Toolgate's a file holds whose name (in small letters) may be that of a key; None if nothing, or if there is no
-    such file. One that can't be read counts as a key: a program that runs as somebody else may be able to."""
+    """The part of Toolgate's data that a file holds whose name (in small letters) may be that of a key; None if none, or if
+    there is no such file. One that can't be read counts as a key: a program that runs as somebody else may be able to."""
     if not _MAY_BE_KEY.match(name):
         return None
     try:

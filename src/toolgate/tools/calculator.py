@@ -21,7 +21,7 @@ from toolgate.registry.declare import tool
 
 MAX_LENGTH = 500
 MAX_BITS = 4096
-"""How large a whole number may become on the way; factorial(500) fits."""
+"""The largest whole number on the way; factorial(500) fits."""
 MAX_FACTORIAL = 500
 MAX_DECIMALS = 15
 MAX_EXACT = 2**63 - 1

@@ -42,7 +42,7 @@ class CallFolder(NamedTuple):
 
     @contextmanager
     def opened(self, path: str) -> Iterator[int]:
-        """What a path leads to, open and judged."""
+        """Opens and judges what a path leads to."""
         self.judge(path)
         with explained(path):
             opened = open_beneath(self.folder, self.folder, path)
@@ -63,7 +63,6 @@ class CallFolder(NamedTuple):
 
 
 async def folder_of(ctx: InvokeContext) -> CallFolder:
-    """Gives the folder that a call works in."""
     places: Workspaces = ctx.get(Workspaces)
     return CallFolder(await to_thread(places.of, ctx.call), places)
 

@@ -24,7 +24,7 @@ Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extr
 MAX_PROGRAM_CALLS = 10_000
 NO_LIMIT = 10**30
 NOT_INSIDE = frozenset({"run_program"})
-"""What a program may not call: another of its kind would have limits of its own."""
+"""Tools that a program may not call: another of its kind would have limits of its own."""
 
 
 class LogLine(TypedDict):
@@ -174,7 +174,6 @@ class Calls:
             raise Refusal(error.code, error.message) from None
 
     async def _counted(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Make a call within the limits."""
         if self.made >= self._most:
             raise Refusal("RATE_LIMITED", f"The program has made the {self._most} calls that it may make.")
         self.made += 1

@@ -33,7 +33,7 @@ Command = Annotated[str, Field(json_schema_extra={"x-command": True})]
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
 Image = Annotated[str, Field(max_length=255, json_schema_extra={"x-path": False})]
 ImageCommand = Annotated[list[str], Field(json_schema_extra={"x-command": False, "x-path": False})]
-"""What runs inside is the image's own program: the list of the host's commands says nothing of it."""
+"""The program is the image's own: the list of the host's commands says nothing of it."""
 GIT_MOVES = frozenset({"checkout", "cherry-pick", "merge", "pull", "reset", "restore", "revert", "rm", "stash", "switch"})
 """Commands of git that change files of the workspace, to what the repository holds."""
 

@@ -1,4 +1,4 @@
-"""What stands at a path, and how to put something else there.
+"""Looks at what stands at a path, and puts something else there.
 
 A folder is opened component by component, none of which may be a link, and everything is done relative to it: what is
 swapped meanwhile can't lead elsewhere. A file is put in place whole, by renaming. Each function does one thing that
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 CHUNK = 1_048_576
 TEMPORARY = ".toolgate-undo-"
-"""How the names of files begin that are about to be put in place."""
+"""The beginning of the names of files that are about to be put in place."""
 ABSENT, DIRECTORY = "absent", "directory"
 
 
@@ -47,7 +47,7 @@ class TooLarge(Exception):
 
 
 class Node(NamedTuple):
-    """What stands at a path. Equal states are the same thing: the same content and rights, or the same target."""
+    """The thing at a path. Equal states are the same thing: the same content and rights, or the same target."""
 
     state: str
     mode: int | None = None
@@ -103,7 +103,7 @@ def _enter(outer: int, name: str, folder: Path, flags: int) -> int:
 
 
 def look(path: Path, among: Collection[Path] = ()) -> Node:
-    """What stands there now. Where a link of those paths stands in place of its folder, nothing does."""
+    """Gives what stands there now. Where a link of those paths stands in place of its folder, nothing does."""
     if not path.name:
         return Node(DIRECTORY)
     try:
@@ -138,7 +138,7 @@ def _look(name: str, folder: int, copy: Path | None = None, most: int = 0) -> No
 
 
 def keep(path: Path, copy: Path, most: int) -> Node:
-    """What stands there now; of a file, a copy is made and is on disk. Raises TooLarge if it has more than `most` bytes."""
+    """Gives what stands there now; of a file, a copy is put on disk. Raises TooLarge if it has more than `most` bytes."""
     try:
         with folder_of(path) as folder:
             return _look(path.name, folder, copy, most)
@@ -147,7 +147,7 @@ def keep(path: Path, copy: Path, most: int) -> Node:
 
 
 def inside(path: Path) -> list[Path]:
-    """What a folder holds; nothing if it is none. Links are not entered."""
+    """The content of a folder; empty if it is none. Links are not entered."""
     try:
         with folder_of(path) as folder:
             handle = os.open(path.name, _FOLDER, dir_fd=folder)
@@ -171,7 +171,7 @@ def below(path: Path) -> Iterator[Path]:
 
 
 def is_copy(copy: Path, state: str) -> bool:
-    """Whether a kept file is still the content of a state."""
+    """True if a kept file is still the content of a state."""
     try:
         handle = os.open(copy, _READ)
     except OSError:

@@ -123,7 +123,7 @@ class Journal:
         await self._store.transact(rows.finish(afters, made))
 
     async def _forget(self, beginning: asyncio.Future[Change]) -> None:
-        """What was kept for a change that will not be made, since whoever was to make it is gone, is nothing to undo."""
+        """Has nothing undone of a change that will not be made, since whoever was to make it is gone."""
         with suppress(Exception):
             change = await beginning
             await self._store.transact(rows.mark_undone(row.id for row in change.rows))
@@ -200,7 +200,7 @@ class Journal:
             return done
 
     async def preview(self, call_id: str, actor: Actor, force: bool = False) -> list[Undone]:
-        """What `undo` would do, or raise."""
+        """Gives what `undo` would do, or raises what it would raise."""
         todo = steps.steps_of(await self._pending(call_id, actor), self._of_call(call_id))
         await to_thread(steps.check, todo, force=force)
         return await to_thread(steps.preview, todo)
@@ -293,7 +293,7 @@ def _affected(place: Path) -> Iterator[Path]:
 
 
 def _left(change: Change) -> tuple[list[tuple[str, str]], list[BackupRow]]:
-    """What a change left: the state of each path that it began with, and what it made inside besides."""
+    """Gives what a change left: the state of each path that it began with, and what it made inside besides."""
     known = {Path(row.path) for row in change.rows}
     afters = [(row.id, _text(filesystem.look(Path(row.path), known).state)) for row in change.rows]
     like = change.rows[0]._replace(kind=ABSENT, kept=None, mode=None, before_hash=ABSENT)

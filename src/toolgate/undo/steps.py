@@ -1,4 +1,4 @@
-"""What an undo comes to: for each path that a call changed, one step from what it left to what was there before.
+"""The steps of an undo: for each path that a call changed, one step from what it left to what was there before.
 
 A call may have changed a path several times; only the first state and the last count. Steps are ordered by the tree and
 not by the clock: what is removed goes inner before outer, what is made outer before inner. Each can be done again, so an
@@ -30,7 +30,7 @@ class NoBackup(NotUndone):
 
 
 class Undone(NamedTuple):
-    """What was done to a path. `left` means that a directory had to stay, because there is something in it."""
+    """The change of a path. `left` means that a directory had to stay, because there is something in it."""
 
     path: str
     done: Literal["restored", "removed", "unchanged", "left"]
@@ -42,17 +42,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     before: str
     after: str | None
-    """What the call left; None if it ended before that was noted."""
+    """The state that the call left; None if it ended before that was noted."""
     mode: int | None
     copy: Path | None
     """The file that is put back."""
     target: str | None
-    """Where the link points that is put back."""
+    """The target of the link that is put back."""
     gap: bool = False
-    """Whether somebody else changed the path between two changes of the call."""
+    """True if somebody else changed the path between two changes of the call."""
 
     def fits(self, state: str) -> bool:
-        """Whether what is there now is what the call left, or what a first try of this step put there."""
+        """True if what is there now is what the call left, or what a first try of this step put there."""
         if state in (self.before, self.after):
             return True
         kinds = {text.partition(":")[0] for text in (self.before, self.after or self.before)}
@@ -128,7 +128,6 @@ def _listed(troubles: Sequence[str]) -> str:
 
 
 def preview(steps: Iterable[Step]) -> list[Undone]:
-    """What would be done."""
     order = ordered(steps)
     own = {step.path for step in order}
     return [_foreseen(step, own) for step in order]
