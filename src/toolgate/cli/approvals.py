@@ -16,6 +16,7 @@ from toolgate.cli.context import (
     AsJson,
     CommandGroup,
     NotFound,
+    Reason,
     Usage,
     User,
     actor_of,
@@ -24,7 +25,6 @@ from toolgate.cli.context import (
     naming,
     opened,
     option,
-    readable,
     sentence,
 )
 from toolgate.cli.editor import edited
@@ -56,7 +56,6 @@ EVERY = "*"
 Tenants = Annotated[str | None, option("--tenant T", f"The tenant; without it, default; '{EVERY}' for all.")]
 Owner = Annotated[str | None, option("--tenant T", "Only if it is of this tenant.")]
 ApprovalId = Annotated[str, argument("ID", "The id of an approval, or how it alone begins.", autocompletion=approval_ids)]
-Reason = Annotated[str | None, option("--reason TEXT", "Why; the caller is told.")]
 For = Annotated[str | None, option("--for TIME", "Make a grant too, that holds so long: 90s, 30m, 1h, 2d.")]
 Cap = Annotated[str | None, option("--cap USD", "Dollars that may be spent under the grant.")]
 
@@ -172,7 +171,6 @@ async def approve(
     as_json: AsJson = False,
 ) -> int:
     """Approve a call. Once, or with --for and --session-grant for a while."""
-    readable("--reason", reason)
     if in_editor and (edit is not None or not at_a_terminal()):
         raise Usage("--editor needs a terminal, and no --edit beside it.")
     instead = None if edit is None else read_object(edit, "--edit")
@@ -231,7 +229,6 @@ async def reject(
     as_json: AsJson = False,
 ) -> int:
     """Reject a call, and say why."""
-    readable("--reason", reason)
     whose, by = _owner(tenant), actor_of(None, None, user)
     async with opened(ctx) as app:
         approval = await _give(app, approval_id, Answer("reject", reason), whose, by.user)

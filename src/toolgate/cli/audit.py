@@ -25,7 +25,7 @@ from toolgate.cli.context import (
     argument,
     opened,
     option,
-    readable,
+    text_option,
 )
 from toolgate.cli.files import content_of, output_to
 from toolgate.cli.output import Part, answer, clean, emit, note, say, show
@@ -136,7 +136,7 @@ async def tail(
     ctx: typer.Context,
     count: Annotated[int, option("-n --lines N", "How many records.", min=0, max=100_000)] = 20,
     tenant: OnlyTenant = None,
-    tool: Annotated[str | None, option("--tool NAME", "Only of this tool.")] = None,
+    tool: Annotated[str | None, text_option("--tool NAME", "Only of this tool.")] = None,
     status: Annotated[
         Status | None,
         option("--status STATUS", f"Only with this status: {', '.join(get_args(Status))}."),
@@ -145,8 +145,6 @@ async def tail(
     as_json: AsJson = False,
 ) -> int:
     """Show the last records, oldest first."""
-    readable("--tenant", tenant)
-    readable("--tool", tool)
 
     async with opened(ctx) as app:
         end = (await app.audit.end()).seq

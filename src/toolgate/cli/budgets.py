@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, CommandGroup, Usage, opened, option, readable, sentence
+from toolgate.cli.context import AsJson, CommandGroup, OnlyTenant, Usage, opened, option, sentence, text_option
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import listing
 from toolgate.cli.times import iso, shown
@@ -31,11 +31,10 @@ group = CommandGroup(help="How much may be spent, by whom and on what.", no_args
 @group.command("list")
 async def list_budgets(
     ctx: typer.Context,
-    tenant: Annotated[str | None, option("--tenant T", "Only what concerns this tenant.")] = None,
+    tenant: OnlyTenant = None,
     as_json: AsJson = False,
 ) -> int:
     """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it begins anew."""
-    readable("--tenant", tenant)
     async with opened(ctx) as app:
         found = await app.budgets.list(tenant)
     return listing(
@@ -76,13 +75,13 @@ def _style(one: BudgetStatus) -> str:
 class BudgetOptions:
     """The scope of a budget, and what is said of it besides its limit."""
 
-    tenant: Annotated[str | None, option("--tenant T", "Of this tenant; * is each tenant on its own.")] = None
-    persona: Annotated[str | None, option("--persona P", "Of this persona; * is each.")] = None
+    tenant: Annotated[str | None, text_option("--tenant T", "Of this tenant; * is each tenant on its own.")] = None
+    persona: Annotated[str | None, text_option("--persona P", "Of this persona; * is each.")] = None
     user: Annotated[
         str | None,
-        option("--user U", "Of this user of the tenant (without one, default); * alone is each user of every tenant."),
+        text_option("--user U", "Of this user of the tenant (without one, default); * alone is each user of every tenant."),
     ] = None
-    tool: Annotated[str | None, option("--tool NAME", "On this tool; * is each.")] = None
+    tool: Annotated[str | None, text_option("--tool NAME", "On this tool; * is each.")] = None
     timezone: Annotated[
         str | None, option("--timezone TZ", "Where days begin; without it as before, or as the settings say.")
     ] = None
@@ -114,8 +113,6 @@ async def set_budgets(
 ) -> int:
     """Set a budget, change it, or remove it. Without a scope it is for everything that is spent. What is not named of a
     budget that is there stays as it is."""
-    for field in ("tenant", "persona", "user", "tool"):
-        readable(f"--{field}", getattr(options, field))
     if daily is None and monthly is None:
         raise Usage("Say how much: --daily D, --monthly M, or both.", suggestion="`--daily none` removes a budget.")
     given: tuple[tuple[Period, str, str | None], ...] = (("day", "--daily", daily), ("month", "--monthly", monthly))

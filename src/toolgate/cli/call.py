@@ -15,7 +15,7 @@ from toolgate.app.app import App
 from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, CallerOptions, Usage, diverted, naming, opened, option, readable
+from toolgate.cli.context import AsJson, CallerOptions, Session, Usage, diverted, naming, opened, option
 from toolgate.cli.output import complain, emit, emit_error, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
@@ -33,7 +33,7 @@ INTERRUPTED = 130
 class CallOptions:
     """The options of a call besides its caller and its arguments."""
 
-    session: Annotated[str | None, option("--session S", "The session that the call belongs to.")] = None
+    session: Session = None
     key: Annotated[str | None, option("--idempotency-key KEY", "Run once for this key; again, give what came of it.")] = None
     approval: Annotated[str | None, option("--approval ID", "Use this approval, for the call that it was given for.")] = None
     request_id: Annotated[str | None, option("--request-id ID", "Your own id for this request, kept with its records.")] = (
@@ -46,7 +46,6 @@ class CallOptions:
         """Refuses what `App.invoke` would raise for, by the names of the options."""
         if self.timeout is not None and not (self.timeout > 0 and math.isfinite(self.timeout)):
             raise Usage("--timeout must be a number of seconds above 0.")
-        readable("--session", self.session)
         if self.request_id is not None:
             try:
                 check_request_id(self.request_id)

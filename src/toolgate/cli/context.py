@@ -27,6 +27,14 @@ from toolgate.threads import DaemonExecutor
 from toolgate.trust import Untrusted
 
 
+class Usage(ToolgateError):
+    """The command line is not right."""
+
+
+class NotFound(ToolgateError):
+    """The thing that was named is not there."""
+
+
 def option(words: str, about: str, **more: Any) -> Any:
     """An option in the words of its help: `--tenant T`, `-n --limit N`, `--yes`."""
     flags = [word for word in words.split() if word.startswith("-")]
@@ -38,21 +46,29 @@ def argument(metavar: str, about: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=about, show_default=False, **more)
 
 
+def readable(param: typer.CallbackParam, value: Any) -> Any:
+    """Refuses what no record could hold, and no terminal should be shown."""
+    for one in value if isinstance(value, list | tuple) else [value]:
+        if one is not None and (clean(one) != one or not 0 < len(one) <= 256):
+            name = param.opts[0] if param.opts[0].startswith("-") else str(param.metavar)
+            raise Usage(f"{name} must be 1 to 256 printable characters.")
+    return value
+
+
+def text_option(words: str, about: str) -> Any:
+    """An option whose value is kept or shown."""
+    return option(words, about, callback=readable)
+
+
 AsJson = Annotated[bool, option("--json", "Print JSON, for programs.")]
 Tenant = Annotated[str | None, option("--tenant T", "The tenant; without it, default.")]
 Persona = Annotated[str | None, option("--persona P", "The persona, the role of the user.")]
 User = Annotated[str | None, option("--user U", "The user; without it, local.")]
-Scopes = Annotated[list[str] | None, option("--scope S", "A scope that the caller has; repeatable.")]
-OnlyTenant = Annotated[str | None, option("--tenant T", "Only of this tenant.")]
+Scopes = Annotated[list[str] | None, text_option("--scope S", "A scope that the caller has; repeatable.")]
+OnlyTenant = Annotated[str | None, text_option("--tenant T", "Only of this tenant.")]
+Reason = Annotated[str | None, text_option("--reason TEXT", "Why; it is kept in the audit log, and told to those who ask.")]
+Session = Annotated[str | None, text_option("--session S", "The session that the call belongs to.")]
 ToFile = Annotated[Path | None, option("--output -o FILE", "Write to this file instead of stdout.")]
-
-
-class Usage(ToolgateError):
-    """The command line is not right."""
-
-
-class NotFound(ToolgateError):
-    """The thing that was named is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +225,9 @@ class CallerOptions(ActorOptions):
 
 def actor_of(tenant: str | None, persona: str | None, user: str | None, scopes: Iterable[str] = ()) -> Actor:
     """The actor that the options name."""
-    scopes = tuple(scopes)
-    for scope in scopes:
-        readable("--scope", scope)
     try:
-        return Actor(LOCAL.tenant if tenant is None else tenant, persona, LOCAL.user if user is None else user, scopes)
+        who = LOCAL.tenant if tenant is None else tenant, persona, LOCAL.user if user is None else user
+        return Actor(*who, tuple(scopes))
     except ValueError as error:
         raise Usage(f"{error}.".replace("Actor.", "--")) from None
 
@@ -230,12 +244,6 @@ def entry_named(app: App, tool: str, actor: Actor) -> Entry | None:
         return app.tools.get(tool, actor)
     except CallError:
         return None
-
-
-def readable(option: str, value: str | None) -> None:
-    """Refuse what no record could hold, and no terminal should be shown."""
-    if value is not None and (clean(value) != value or not 0 < len(value) <= 256):
-        raise Usage(f"{option} must be 1 to 256 printable characters.")
 
 
 def sentence(error: Exception) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from toolgate.cli.catalog import bar
-from toolgate.cli.context import AsJson, OnlyTenant, opened, option, readable
+from toolgate.cli.context import AsJson, OnlyTenant, opened, option
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
@@ -24,7 +24,6 @@ async def costs(
     as_json: AsJson = False,
 ) -> int:
     """Show what calls have cost. A table, with a bar for each line's share."""
-    readable("--tenant", tenant)
     begin = since_when(since, datetime.now(UTC))
     async with opened(ctx) as app:
         lines = await app.budgets.costs(by, since=begin, tenant=tenant)

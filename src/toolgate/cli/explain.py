@@ -7,7 +7,7 @@ import typer
 from toolgate.cli.arguments import merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, CallerOptions, entry_named, opened, option, readable
+from toolgate.cli.context import AsJson, CallerOptions, Session, entry_named, opened, option
 from toolgate.cli.output import emit, note, say
 from toolgate.pipeline.explain import Explanation
 
@@ -28,12 +28,11 @@ async def explain(
     whose: CallerOptions,
     words: ArgumentWords = None,
     args: ArgumentsJson = None,
-    session: Annotated[str | None, option("--session S", "The session of the call.")] = None,
+    session: Session = None,
     key: Annotated[str | None, option("--idempotency-key KEY", "The key that the call would come with.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""
-    readable("--session", session)
     actor = whose.actor
     given, whole = read_words(words or (), args)
     async with opened(ctx) as app:

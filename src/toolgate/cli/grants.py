@@ -11,6 +11,7 @@ from toolgate.cli.context import (
     ActorOptions,
     AsJson,
     CommandGroup,
+    Reason,
     Tenant,
     Usage,
     User,
@@ -20,7 +21,7 @@ from toolgate.cli.context import (
     naming,
     opened,
     option,
-    readable,
+    text_option,
 )
 from toolgate.cli.output import Part, answer
 from toolgate.cli.table import listing, state
@@ -63,16 +64,14 @@ async def add(
     tool: Annotated[str, argument("TOOL", "The tool that may run without asking.")],
     lasting: Annotated[str, option("--for TIME", "How long: 90s, 30m, 1h, 2d.", show_default=False)],
     whom: ActorOptions,
-    session: Annotated[str | None, option("--session S", "Only in this session of the user.")] = None,
+    session: Annotated[str | None, text_option("--session S", "Only in this session of the user.")] = None,
     whole_tenant: Annotated[bool, option("--whole-tenant", "For everybody of the tenant.")] = False,
     cap: Cap = None,
-    reason: Annotated[str | None, option("--reason TEXT", "Why.")] = None,
+    reason: Reason = None,
     as_json: AsJson = False,
 ) -> int:
     """Let a tool run without asking for a while. For a user (without any option the local one), a persona, a session or a
     whole tenant."""
-    readable("--reason", reason)
-    readable("--session", session)
     if whole_tenant and (whom.persona, whom.user, session) != (None, None, None):
         raise Usage("--whole-tenant is for everybody: it goes with neither --persona nor --user nor --session.")
     scope: GrantScope = "tenant" if whole_tenant else "session" if session is not None else "user"

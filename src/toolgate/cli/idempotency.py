@@ -16,7 +16,6 @@ from toolgate.cli.context import (
     naming,
     opened,
     option,
-    readable,
 )
 from toolgate.cli.files import json_of
 from toolgate.cli.output import Part, answer, note
@@ -45,7 +44,6 @@ async def list_keys(
     as_json: AsJson = False,
 ) -> int:
     """List the latest keys, oldest first. Those whose outcome is unknown, or those in another state."""
-    readable("--tenant", tenant)
     async with opened(ctx) as app:
         if state == "unknown":
             found = await app.idempotency.unsettled(tenant)

@@ -6,7 +6,19 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.app.keys import KEY_PREFIX, check_name, check_user, own_user
-from toolgate.cli.context import AsJson, CommandGroup, NotFound, Persona, Tenant, Usage, actor_of, argument, opened, option
+from toolgate.cli.context import (
+    AsJson,
+    CommandGroup,
+    NotFound,
+    Persona,
+    Tenant,
+    Usage,
+    actor_of,
+    argument,
+    opened,
+    option,
+    text_option,
+)
 from toolgate.cli.output import Part, answer, clean, emit, note, say
 from toolgate.cli.table import listing, state
 from toolgate.cli.times import iso, seconds_of, shown
@@ -27,7 +39,9 @@ async def create(
     tenant: Tenant = None,
     persona: Persona = None,
     user: Annotated[str | None, option("--user U", "The user; without it, key:NAME.")] = None,
-    scope: Annotated[list[str] | None, option("--scope S", "What tools may ask for (tool:web_search); repeatable.")] = None,
+    scope: Annotated[
+        list[str] | None, text_option("--scope S", "What tools may ask for (tool:web_search); repeatable.")
+    ] = None,
     expires: Annotated[str | None, option("--expires TIME", "How long it is valid: 12h, 30d, 52w.")] = None,
     may_approve: Annotated[
         bool, option("--may-approve", "Whoever holds it may approve calls, like a person at this machine.")

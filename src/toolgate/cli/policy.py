@@ -9,7 +9,19 @@ from msgspec.structs import replace
 
 from toolgate.app.app import App
 from toolgate.cli.arguments import read_object
-from toolgate.cli.context import AsJson, CallerOptions, CommandGroup, Usage, argument, entry_named, opened, option, readable
+from toolgate.cli.context import (
+    AsJson,
+    CallerOptions,
+    CommandGroup,
+    OnlyTenant,
+    Reason,
+    Usage,
+    argument,
+    entry_named,
+    opened,
+    option,
+    readable,
+)
 from toolgate.cli.files import json_of, text_of
 from toolgate.cli.output import Part, answer, emit, note, say, show, write
 from toolgate.cli.table import state, table
@@ -23,9 +35,9 @@ from toolgate.gates.policy.rego_inputs import Trap, traps
 from toolgate.gates.policy.replay import Group, Replay
 from toolgate.yamltext import YamlError, read_yaml
 
-ToolName = Annotated[str, argument("TOOL", "The tool.")]
-TenantName = Annotated[str, argument("TENANT", "The tenant.")]
-PersonaName = Annotated[str, argument("PERSONA", "The persona.")]
+ToolName = Annotated[str, argument("TOOL", "The tool.", callback=readable)]
+TenantName = Annotated[str, argument("TENANT", "The tenant.", callback=readable)]
+PersonaName = Annotated[str, argument("PERSONA", "The persona.", callback=readable)]
 Action = Literal["tool.view", "tool.request", "tool.enable"]
 SHOWN_GROUPS = 30
 """Groups of a replay that people are shown."""
@@ -50,7 +62,6 @@ async def evaluate(
     as_json: AsJson = False,
 ) -> int:
     """Say what the policy decides, and why. Exit 0 if it allows, 1 if it denies; nothing is run."""
-    readable("TOOL", tool)
     actor = whose.actor
     given = read_object(args) if args is not None else {}
     question = PolicyQuestion(actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, None, "cli", None, given)
@@ -77,7 +88,6 @@ async def evaluate(
 # -- replay
 
 Since = Annotated[str | None, option("--since WHEN", "Only calls since: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")]
-OneTenant = Annotated[str | None, option("--tenant T", "Only calls of this tenant.")]
 
 
 @group.command("replay")
@@ -85,11 +95,10 @@ async def replay_calls(
     ctx: typer.Context,
     file: Annotated[Path, argument("FILE", "The candidate: a Rego file.")],
     since: Since = None,
-    tenant: OneTenant = None,
+    tenant: OnlyTenant = None,
     as_json: AsJson = False,
 ) -> int:
     """Apply another policy to the calls on record. What would change is shown."""
-    readable("--tenant", tenant)
     text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
 
     async with opened(ctx) as app:
@@ -102,9 +111,8 @@ async def replay_calls(
 
 
 @group.command("observed")
-async def show_observed(ctx: typer.Context, since: Since = None, tenant: OneTenant = None, as_json: AsJson = False) -> int:
+async def show_observed(ctx: typer.Context, since: Since = None, tenant: OnlyTenant = None, as_json: AsJson = False) -> int:
     """Show what observed policies would have changed. The setting policy.observe names them."""
-    readable("--tenant", tenant)
     start = None if since is None else since_when(since, datetime.now(UTC))
 
     async with opened(ctx) as app:
@@ -187,12 +195,10 @@ async def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
 async def deny(
     ctx: typer.Context,
     tool: ToolName,
-    reason: Annotated[str | None, option("--reason R", "Why; it is in the audit log and in explain.")] = None,
+    reason: Reason = None,
     as_json: AsJson = False,
 ) -> int:
     """Deny a tool to everybody. It cannot be seen, called or added."""
-    readable("TOOL", tool)
-    readable("--reason", reason)
     async with opened(ctx) as app:
         if not any(entry.name == tool for entry in app.tools.entries()):
             note((f"There is no tool named {tool!r} now; the denial applies once there is.", "yellow"))
@@ -206,7 +212,6 @@ async def deny(
 @group.command()
 async def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
     """Take a tool off the global deny list."""
-    readable("TOOL", tool)
     async with opened(ctx) as app:
         if changed := tool in app.policy.data.global_deny:
             await app.policy.deny(tool, False)
@@ -227,7 +232,6 @@ async def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJso
 
 
 async def _restrict(ctx: typer.Context, tenant: str, restricted: bool, done: str, already: str, as_json: bool) -> int:
-    readable("TENANT", tenant)
     async with opened(ctx) as app:
         if changed := (tenant in app.policy.data.restricted_tenants) != restricted:
             await app.policy.restrict_code(tenant, restricted)
@@ -248,7 +252,6 @@ async def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = Fal
 
 
 async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, done: str, already: str, as_json: bool) -> int:
-    readable("PERSONA", persona)
     async with opened(ctx) as app:
         if changed := app.policy.data.can_add_tools.get(persona, False) != allowed:
             await app.policy.allow_adding_tools(persona, allowed)

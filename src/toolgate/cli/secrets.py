@@ -21,8 +21,8 @@ from toolgate.cli.context import (
     interruptible,
     opened,
     option,
-    readable,
     sentence,
+    text_option,
 )
 from toolgate.cli.output import answer, emit, note, say
 from toolgate.cli.table import table
@@ -55,14 +55,12 @@ In = Annotated[SecretStore | None, option("--in", "Where it is kept.", show_defa
 class OwnerOptions:
     """Whom a secret is for."""
 
-    tenant: Annotated[str | None, option("--tenant T", "For this tenant; without it, for everybody.")] = None
-    user: Annotated[str | None, option("--user U", "For this user of the tenant.")] = None
+    tenant: Annotated[str | None, text_option("--tenant T", "For this tenant; without it, for everybody.")] = None
+    user: Annotated[str | None, text_option("--user U", "For this user of the tenant.")] = None
     servers: Annotated[bool, option("--servers", "For the settings of MCP servers; no caller can refer to it.")] = False
 
     def owner_of(self, name: str) -> Owner:
         """The owner; raises if there can be no secret of this name for it."""
-        readable("--tenant", self.tenant)
-        readable("--user", self.user)
         if self.servers and (self.tenant is not None or self.user is not None):
             raise Usage("A secret is for servers, or for a tenant or user: give --servers alone.")
         owner = OF_SERVERS if self.servers else Owner(self.tenant, self.user)

@@ -9,7 +9,7 @@ import typer
 
 from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, total
 from toolgate.cli.completion import ToolName
-from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Usage, actor_of, argument, opened, option, readable
+from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Reason, Usage, actor_of, argument, opened, option
 from toolgate.cli.output import Part, emit, note, say, show
 from toolgate.cli.table import listing, table
 from toolgate.cli.tools.accept import accept
@@ -329,7 +329,7 @@ class FlagOptions:
 
     tenant: Annotated[str | None, option("--tenant T", "Only for this tenant.")] = None
     persona: Annotated[str | None, option("--persona P", "Only for this persona.")] = None
-    reason: Annotated[str | None, option("--reason WHY", "Why, for the audit log and for those who ask.")] = None
+    reason: Reason = None
 
     def __str__(self) -> str:
         if self.tenant is not None:
@@ -353,7 +353,6 @@ async def _switch(ctx: typer.Context, name: str, on: bool, flag: FlagOptions, as
     tenant, persona = flag.tenant, flag.persona
     if tenant is not None and persona is not None:
         raise Usage("A tool is switched for a tenant or for a persona, not for both at once.")
-    readable("--reason", flag.reason)
     whose = actor_of(tenant, persona, None)
     async with opened(ctx) as app:
         before = await find(app, name, whose)
