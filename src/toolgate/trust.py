@@ -167,7 +167,7 @@ class TrustRecords:
     def _write(self, path: Path, records: dict[str, TrustedContent]) -> None:
         content = json.dumps({"version": 1, "folders": {name: vars(entry) for name, entry in sorted(records.items())}})
         try:
-            replace_private(path, content)
+            replace_file(path, content.encode())
         except OSError as error:
             raise self._unusable(f"it can't be written: {error.strerror or error}") from error
 
@@ -178,16 +178,22 @@ class TrustRecords:
         )
 
 
-def replace_private(path: Path, content: str) -> None:
-    """Puts a content in place of what is there, on disk before this returns, for the owner alone. Raises OSError."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Puts a content in place of what is there, whole or not at all, on disk before this returns; for the owner alone unless
+    `mode` says otherwise. Raises OSError."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)  # of a process that died
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        error.filename = str(path)
+        raise
 
 
 def others_write(status: os.stat_result) -> bool:

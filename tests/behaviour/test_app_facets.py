@@ -60,6 +60,22 @@ def test_the_terminal_passes_a_request_id_on_and_finds_its_call(
     assert terminal("call", "echo", "text=x", "--request-id", "a\nb").code == 2
 
 
+@pytest.mark.requirement("PIPE-4")
+def test_the_terminal_finds_a_request_id_of_any_characters_that_a_call_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(tmp_path, monkeypatch, capsys)
+    for request in ("Auftrag 7 für Jörg", "注文-42", "ticket 'q' 100%_"):
+        terminal("call", "calculator", "expression=1+1", "--request-id", request)
+        (record,) = terminal("audit", "show", request, "--json").json["records"][-1:]
+        assert record["body"]["request_id"] == request
+        assert request in terminal("audit", "show", request).out
+    for wrong in ("\x1b[2J", "no\nsuch", "\udcff", "Jörg", "x" * 300):
+        missing = terminal("audit", "show", wrong)
+        assert (missing.code, "\x1b" in missing.err) == (1, False)
+        assert missing.err.startswith("Error: There is no call with the id ")
+
+
 @pytest.mark.requirement("PIPE-3")
 async def test_hooks_of_one_call_run_after_those_of_its_tool_and_for_that_call_alone() -> None:
     log: list[str] = []

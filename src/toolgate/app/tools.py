@@ -17,6 +17,7 @@ from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
 from toolgate.store import catalog as table
 from toolgate.tasks import uninterrupted
+from toolgate.trust import replace_file
 
 if TYPE_CHECKING:
     from toolgate.sandbox.custom.file import ToolFile
@@ -188,7 +189,8 @@ class ToolsFacet(CallableFacet):
                 suggestion="Edit that file, give the new tool another name, or replace it: `toolgate tools add --force`.",
             )
         unchecked = await self._why_unchecked(tool)
-        _put(target, content)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, content, mode=0o666)  # what the umask leaves: it is a file of the project
         self._parts.project.add(target, content)
         details = {"file": str(target), "fingerprint": tool.entry.fingerprint, "replaced": taken}
         await self._parts.events.record("tool.added", actor or LOCAL, name, details)
@@ -321,20 +323,3 @@ class ToolsFacet(CallableFacet):
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""
         permitted = await self._permitted(actor or LOCAL)
         return permitted if source is None else tuple(tool for tool in permitted if tool.source == source)
-
-
-def _put(target: Path, content: bytes) -> None:
-    """Puts a file in place, whole or not at all."""
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
-        error.filename = str(target)
-        raise

@@ -42,13 +42,39 @@ def words_before() -> list[str]:
     return []
 
 
-def tool_names(ctx: typer.Context, incomplete: str) -> Offered:
+Look = Callable[[App, typer.Context], Awaitable[Offered]]
+
+
+def completion(look: Look) -> Callable[[typer.Context, str], Offered]:
+    """The function that typer asks for completions, of one that looks them up in an App."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> Offered:
+        return _offer(ctx, look, incomplete)
+
+    return complete
+
+
+@completion
+async def tool_names(app: App, ctx: typer.Context) -> Offered:
     """The tools that the caller of the command line has."""
+    return [(tool.name, _few_words(tool.description)) for tool in await app.tools.list(_actor(ctx))]
 
-    async def look(app: App) -> Offered:
-        return [(tool.name, _few_words(tool.description)) for tool in await app.tools.list(_actor(ctx))]
 
-    return _offer(ctx, look, incomplete)
+@completion
+async def server_names(app: App, _ctx: typer.Context) -> Offered:
+    return [(status.name, "") for status in await app.servers.list()]
+
+
+@completion
+async def approval_ids(app: App, _ctx: typer.Context) -> Offered:
+    """Those that wait."""
+    found = await app.approvals.list(limit=MAX_IDS, all_tenants=True)
+    return [(one.request.id, _few_words(one.request.tool)) for one in found]
+
+
+@completion
+async def secret_names(app: App, _ctx: typer.Context) -> Offered:
+    return [(name, "") for name in sorted({one.name for source in app.secrets.list() for one in source.secrets})]
 
 
 def argument_words(ctx: typer.Context, incomplete: str) -> Offered:
@@ -56,7 +82,7 @@ def argument_words(ctx: typer.Context, incomplete: str) -> Offered:
     given: Sequence[str] = ctx.params.get("words") or ()
     key, value = _broken_off(given, incomplete)
 
-    async def look(app: App) -> Offered:
+    async def look(app: App, ctx: typer.Context) -> Offered:
         entry = entry_named(app, ctx.params.get("name") or "", _actor(ctx))
         if entry is None or entry.name not in {tool.name for tool in await app.tools.list(_actor(ctx))}:
             return []
@@ -65,38 +91,10 @@ def argument_words(ctx: typer.Context, incomplete: str) -> Offered:
         if key is not None:  # bash takes the word apart at its equals sign, and wants what follows it
             return [(one, "") for one in _values(rules.get(key), schema)]
         there = {word.partition("=")[0].removesuffix(":") for word in given}
-        return [
-            pair
-            for name in rules
-            if _OFFERABLE.match(name) and name not in there
-            for pair in _words(name, rules[name], schema)
-        ]
+        open_names = [name for name in rules if _OFFERABLE.match(name) and name not in there]
+        return [pair for name in open_names for pair in _words(name, rules[name], schema)]
 
     return _offer(ctx, look, incomplete if key is None else value, check=key is not None)
-
-
-def server_names(ctx: typer.Context, incomplete: str) -> Offered:
-    async def look(app: App) -> Offered:
-        return [(status.name, "") for status in await app.servers.list()]
-
-    return _offer(ctx, look, incomplete)
-
-
-def approval_ids(ctx: typer.Context, incomplete: str) -> Offered:
-    """Those that wait."""
-
-    async def look(app: App) -> Offered:
-        found = await app.approvals.list(limit=MAX_IDS, all_tenants=True)
-        return [(one.request.id, _few_words(one.request.tool)) for one in found]
-
-    return _offer(ctx, look, incomplete)
-
-
-def secret_names(ctx: typer.Context, incomplete: str) -> Offered:
-    async def look(app: App) -> Offered:
-        return [(name, "") for name in sorted({one.name for source in app.secrets.list() for one in source.secrets})]
-
-    return _offer(ctx, look, incomplete)
 
 
 # -- arguments
@@ -132,7 +130,7 @@ def _values(rule: Any, schema: Any) -> list[str]:
 # -- how it is looked up
 
 
-def _offer(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]], incomplete: str, *, check: bool = True) -> Offered:
+def _offer(ctx: typer.Context, look: Look, incomplete: str, *, check: bool = True) -> Offered:
     """Finds the completions that begin as the word does; none if anything goes wrong."""
     try:
         with diverted():
@@ -142,20 +140,16 @@ def _offer(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]], incomp
     return [(name, about) for name, about in found if name.startswith(incomplete) and (_OFFERABLE.match(name) or not check)]
 
 
-async def _looked(ctx: typer.Context, look: Callable[[App], Awaitable[Offered]]) -> Offered:
+async def _looked(ctx: typer.Context, look: Look) -> Offered:
     named = ctx.find_root().params
-    place = GlobalOptions(_path(named.get("settings")), _path(named.get("home")))
+    place = GlobalOptions(*(Path(named[name]) if named.get(name) is not None else None for name in ("settings", "home")))
     overrides = place.overrides
     settings = load_settings(place.settings, overrides)
     file = settings.database.removeprefix("sqlite:///")
     if not settings.home.exists() or (file != settings.database and not Path(file).exists()):
         overrides = {**overrides, "database_url": "memory://"}  # Tab makes nothing, and has nothing recorded as trusted
     async with App(load_settings(place.settings, overrides), keeps_servers=False) as app:
-        return await look(app)
-
-
-def _path(value: Any) -> Path | None:
-    return None if value is None else Path(value)
+        return await look(app, ctx)
 
 
 def _actor(ctx: typer.Context) -> Any:

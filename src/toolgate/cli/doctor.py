@@ -7,7 +7,7 @@ import typer
 from toolgate.app.checks.check import Check
 from toolgate.app.checks.installation import examine
 from toolgate.cli.context import AsJson, diverted, global_options, problems_logged
-from toolgate.cli.output import emit, folded, say
+from toolgate.cli.output import emit, say
 from toolgate.errors import plural
 
 MESSAGE_INDENT = 15
@@ -38,9 +38,6 @@ async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 def _show(check: Check) -> None:
-    first, *rest = folded(check.message, MESSAGE_INDENT)
-    say(CHECK_MARKS[check.status], (check.name.ljust(MESSAGE_INDENT - 2), "bold"), first)
-    for line in rest:
-        say(" " * MESSAGE_INDENT, line)
-    for line in folded(check.advice, MESSAGE_INDENT) if check.advice else ():
-        say(" " * MESSAGE_INDENT, (line, "dim"))
+    say(CHECK_MARKS[check.status], (check.name.ljust(MESSAGE_INDENT - 2), "bold"), check.message, hang=MESSAGE_INDENT)
+    if check.advice:
+        say(" " * MESSAGE_INDENT, (check.advice, "dim"), hang=MESSAGE_INDENT)

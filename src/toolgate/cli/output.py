@@ -8,8 +8,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from shutil import get_terminal_size
-from textwrap import wrap
 from typing import Any, TextIO
 
 import orjson
@@ -89,13 +87,6 @@ def write(content: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-
-
-def folded(text: str, indent: int) -> list[str]:
-    """A text in lines that fit beside an indent, if it is a terminal that shows them."""
-    if not sys.stdout.isatty():
-        return [text]
-    return wrap(text, max(get_terminal_size().columns - indent, 30)) or [""]
 
 
 def pretty(value: Any) -> str:

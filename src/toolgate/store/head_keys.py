@@ -4,7 +4,6 @@ system's keyring, or in a KMS behind the port `HeadKeys`.
 A key that is replaced can't sign any more, but what it signed can still be checked.
 """
 
-import os
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +16,7 @@ import orjson
 from toolgate.errors import StoreError
 from toolgate.store.chain import locked
 from toolgate.store.system_keyring import ask_keyring
+from toolgate.trust import replace_file
 
 SERVICE = "toolgate-audit"
 """The name under which the system's keyring holds keys."""
@@ -202,16 +202,9 @@ def make_private(folder: Path) -> None:
 
 def write_private(path: Path, content: bytes) -> None:
     """Put a content in place of what is there, on disk before this returns, for the owner alone."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         make_private(path.parent)
-        fresh.unlink(missing_ok=True)
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(handle)
-        fresh.replace(path)
+        replace_file(path, content)
     except OSError as error:
         raise unusable(path, error) from None
 

@@ -20,7 +20,7 @@ from toolgate.sandbox.custom.file import ToolFile
 from toolgate.sandbox.custom.folder import CustomFolder, LoadedTool, RemovedTool
 from toolgate.sandbox.engine import LANGUAGES, Sandbox
 from toolgate.tasks import start_task
-from toolgate.trust import others_write, read_regular, replace_private
+from toolgate.trust import others_write, read_regular, replace_file
 from toolgate.version import VERSION
 
 FOLDER_POLL_SECONDS = 1.0
@@ -179,7 +179,7 @@ class CompiledCode:
             digests = dict.fromkeys([*self._read(), *(self._known or ())])  # other processes add to it as well
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_private(self._file, json.dumps(list(digests)[-MAX_KEPT:]))
+                replace_file(self._file, json.dumps(list(digests)[-MAX_KEPT:]).encode())
 
 
 async def compiled(tool: ToolFile, sandbox: Sandbox) -> ToolProblem | None:
