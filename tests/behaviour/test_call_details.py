@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from toolgate import Actor, App, Hook, InvokeContext, Retry, ToolError, tool
-from toolgate.gates.ledger.retention import CallDetails
+from toolgate.gates.ledger.details import CallDetails
 from toolgate.store.database import Transaction
 from toolgate.testing import memory_app
 
@@ -414,6 +414,36 @@ async def test_details_that_somebody_changed_or_removed_are_not_shown_and_told(o
         found = [await only(app, outcome.id) for outcome in outcomes]
     assert [one.state for one in found] == ["kept", "changed", "removed"]
     assert [one.stages for one in found[1:]] == [(), ()]
+
+
+async def test_verify_says_whose_details_were_altered_or_removed_too_early(opened: Opened) -> None:
+    def tamper(sql: str, seq: int) -> Transaction[None]:
+        yield sql, {"seq": seq}
+
+    async with opened(rules=[{"keep": "output"}]) as app:
+        outcomes = [await app.invoke("put", {"what": what}) for what in range(4)]
+        first, second, third, _ = [(await only(app, outcome.id)).seq for outcome in outcomes]
+        assert (await app.audit.verify()).ok
+        await app.parts.store.transact(tamper("UPDATE call_details SET content = '{}' WHERE seq = :seq", second))
+        await app.parts.store.transact(tamper("DELETE FROM call_details WHERE seq IN (:seq)", third))
+        assert (await app.audit.verify()).faults == [
+            f"the details of call {outcomes[1].id} (row {second}) are not what was written",
+            f"the details of call {outcomes[2].id} (row {third}) are missing, and not yet due by audit.details",
+        ]
+        await app.parts.store.transact(tamper("DELETE FROM call_details WHERE seq <= :seq", first))
+        assert f"the details of call {outcomes[0].id} (row {first}) are missing" in (await app.audit.verify()).faults[1]
+
+
+async def test_verify_says_nothing_of_details_that_retention_removed(opened: Opened) -> None:
+    async with opened(rules=[{"keep": "output"}], total_bytes=10_000) as app:
+        for _ in range(20):
+            await app.invoke("look", {"where": "x" * 1000})
+        await app.flush()
+        await app.audit.prune_details()
+        assert (await app.audit.verify()).ok, "beyond the size"
+    async with opened(days=1e-9) as app:
+        await app.audit.prune_details()
+        assert (await app.audit.verify()).ok, "too old"
 
 
 def test_a_process_that_dies_during_a_call_leaves_a_start_and_no_details(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from toolgate.gates.idempotency import Idempotency
 from toolgate.gates.inputs import Inputs
 from toolgate.gates.ledger.artifacts import Artifacts
 from toolgate.gates.ledger.audit import Ledger
-from toolgate.gates.ledger.details import KeptStages
-from toolgate.gates.ledger.retention import DetailArchive
+from toolgate.gates.ledger.details import DetailArchive, KeptStages
 from toolgate.gates.outputs import Outputs
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.gate import Observer, PolicyGate

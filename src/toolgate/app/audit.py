@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate.app.facets import Facet
 from toolgate.errors import StoreError
-from toolgate.gates.ledger.retention import CallDetails
+from toolgate.gates.ledger.details import CallDetails
 from toolgate.model import LOCAL, Actor, check_request_id
 from toolgate.store import log
 from toolgate.store.chain import START, Head, LogVerdict, Verifier
@@ -24,13 +24,17 @@ class AuditFacet(Facet):
         return self._parts.heads is not None
 
     async def verify(self, heads: Iterable[SignedHead | None] = ()) -> LogVerdict:
-        """Walks the whole audit log and compares it with the head noted outside the database and with the signed heads:
-        those that are kept, and those that are given. The verdict's `ok` is true if nothing was changed."""
+        """Walks the whole audit log and compares it with the head noted outside the database, with the signed heads (those
+        that are kept, and those that are given) and with the details that are kept of calls. The verdict's `ok` is true if
+        nothing was changed."""
         await self._parts.store.flush()
         if self._parts.heads is not None and self._parts.head_file is not None:
-            return await self._parts.heads.verify(self._parts.head_file, heads)
-        noted = self._parts.head_file.read() if self._parts.head_file is not None else None
-        return await log.verify(self._parts.store, Verifier(noted))
+            verdict = await self._parts.heads.verify(self._parts.head_file, heads)
+        else:
+            noted = self._parts.head_file.read() if self._parts.head_file is not None else None
+            verdict = await log.verify(self._parts.store, Verifier(noted))
+        verdict.faults.extend(await self._parts.details.faults())
+        return verdict
 
     async def artifact(self, id: str, *, actor: Actor | None = None) -> bytes | None:
         """Gives the whole output of a call that was cut, as JSON, to the user whose call it was; None to everybody else."""

@@ -256,8 +256,8 @@ async def verify(
     heads: Annotated[Path | None, option("--heads FILE", "Compare it with the signed heads in this file, too.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Find out whether anybody changed the log. It finds rows that were changed, added or removed, a cut tail, and a log
-    that is not the one whose head was signed."""
+    """Find out whether anybody changed the log. It finds rows that were changed, added or removed, a cut tail, a log that is
+    not the one whose head was signed, and details of calls that were changed or removed too early."""
     given = [] if heads is None else [parse_head(line) for line in content_of(heads).splitlines() if line.strip()]
     async with opened(ctx) as app:
         verdict = await app.audit.verify(given)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from toolgate.cli.output import Part, say, show
-from toolgate.gates.ledger.retention import CallDetails
+from toolgate.gates.ledger.details import CallDetails
 
 PIPED_COLUMNS = 100
 MIN_BAR, MAX_BAR = 16, 40

@@ -132,7 +132,7 @@ class HookSet:
         """The stages of a call with hooks of its tool or of its own. With its own it has no cache: what they make of an
         output is for nobody else."""
         if not call.hooks:
-            return self.stages(entry.hooks), entry
+            return self._composed.get(entry.hooks) or self.stages(entry.hooks), entry
         stages = compose([*self._global, *entry.hooks, *call.hooks], self._seconds)
         return stages, entry if entry.cache is None else replace(entry, cache=None)
 

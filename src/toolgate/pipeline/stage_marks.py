@@ -3,13 +3,13 @@
 Marks stand in the same places as users' hooks, so a tool whose stages are not kept pays nothing: its line has no marks to
 look for. They are no hooks: `ctx.hooked` does not know of them, and a hook can't move them. One that meddles with the list
 of marks loses the details of its call, never the record. What the marks mean is worked out by the ledger, in the writer's
-thread.
+thread. The list is flat, a name and a time in turn: a tuple for each mark would cost the caller more, and the collector.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,15 +22,26 @@ share a stage with others, and can take long, are marked in the line, by calls t
 HOOKS_DONE = "hooks"
 """Users' hooks of the stage that was marked last have run."""
 HOOKS_STOPPED = "stopped"
-"""One of them ended the call, or answered it."""
+"""One of them, of the stage that stands beside it, ended the call, or answered it."""
 ATTEMPT_FAILED = "failed"
-"""The attempt that began last failed."""
-ENDED = "ended"
-"""The call is over, and was settled: started_at, whether it was answered from what is known, the output (or its beginning)
-as JSON, and the bytes of all of it. The last mark."""
+"""The attempt that began last failed, with the code that stands beside it."""
 NOT_JSON = b'"[left out: not JSON]"'
+UNCHANGING = frozenset({str, int, float, bool, type(None)})
 
 Composed = Callable[[InvokeContext], Awaitable[None]]
+
+
+class CallEnded(NamedTuple):
+    """The last of the marks: the call is over, and was settled. The caller leaves a plain tuple, which costs less."""
+
+    finished_at: float
+    started_at: float
+    cached: bool
+    """Whether it was answered from what is known."""
+    output: Any
+    """As JSON, or a value that nobody can change, which is written later."""
+    output_bytes: int
+    """How much of that is kept; 0: nothing."""
 
 
 class StageMarks:
@@ -67,13 +78,10 @@ class StageMarks:
             if type(ctx.marks) is not list or (error is not None and error.code == "TOOL_NOT_FOUND"):
                 ctx.marks = None  # what is hidden leaves as little behind as what is missing
                 return passed
-            output, size = None, 0
-            if error is None and self.output_bytes:
+            output, most = ctx.result, self.output_bytes if error is None else 0
+            if most and (type(output) not in UNCHANGING or ctx.injected):
                 output = self._output(ctx)
-                size = len(output)
-                if size > self.output_bytes:
-                    output = output[: self.output_bytes]
-            ctx.marks.append((ENDED, ctx.finished_at, ctx.started_at, ctx.cached, output, size))
+            ctx.marks.append((ctx.finished_at, ctx.started_at, ctx.cached, output, most))
             return passed
 
         if hooks is None:
@@ -98,10 +106,10 @@ class StageMarks:
             return NOT_JSON
 
 
-def mark(ctx: InvokeContext, gate: str) -> None:
-    """Mark a gate that no stage begins."""
+def mark(ctx: InvokeContext, name: str | tuple[str, str]) -> None:
+    """Mark what no stage begins: a gate, hooks that have run, an attempt that failed."""
     if ctx.marks is not None:
-        ctx.marks.append((gate, perf_counter()))
+        ctx.marks += (name, perf_counter())
 
 
 def _begin(hooks: Composed | None, passed: Awaitable[None]) -> Composed:
@@ -116,7 +124,7 @@ def _first(stage: str, passed: Awaitable[None]) -> Composed:
     now = perf_counter
 
     def mark(ctx: InvokeContext) -> Awaitable[None]:
-        ctx.marks = [(stage, now())]
+        ctx.marks = [stage, now()]
         return passed
 
     return mark
@@ -126,7 +134,9 @@ def _marker(stage: str, passed: Awaitable[None]) -> Composed:
     now = perf_counter  # a name of its own is found quicker than one of the module
 
     def mark(ctx: InvokeContext) -> Awaitable[None]:
-        ctx.marks.append((stage, now()))
+        marks = ctx.marks
+        marks.append(stage)
+        marks.append(now())
         return passed
 
     return mark
@@ -134,20 +144,20 @@ def _marker(stage: str, passed: Awaitable[None]) -> Composed:
 
 def _marked(stage: str, hooks: Composed) -> Composed:
     async def run(ctx: InvokeContext) -> None:
-        ctx.marks.append((stage, perf_counter()))
+        mark(ctx, stage)
         try:
             await hooks(ctx)
         except BaseException:
-            ctx.marks.append((HOOKS_STOPPED, perf_counter(), stage))
+            mark(ctx, (HOOKS_STOPPED, stage))
             raise
-        ctx.marks.append((HOOKS_DONE, perf_counter()))
+        mark(ctx, HOOKS_DONE)
 
     return run
 
 
 def _around(hooks: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     def run(ctx: InvokeContext, inner: Any) -> Awaitable[Any]:
-        ctx.marks.append(("around_execute", perf_counter()))
+        mark(ctx, "around_execute")
         return hooks(ctx, inner)
 
     return run
@@ -159,6 +169,6 @@ def _back_to_around(did_execute: Composed | None) -> Composed:
     async def run(ctx: InvokeContext) -> None:
         if did_execute is not None:
             await did_execute(ctx)
-        ctx.marks.append(("around_execute", perf_counter()))
+        mark(ctx, "around_execute")
 
     return run

@@ -5,7 +5,6 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from copy import deepcopy
 from functools import partial
-from time import perf_counter
 from typing import Any, Protocol
 
 from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut, timed_out
@@ -14,7 +13,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.early_exit import Control
 from toolgate.pipeline.hooks import Stages
 from toolgate.pipeline.line import GateVerdict
-from toolgate.pipeline.stage_marks import ATTEMPT_FAILED
+from toolgate.pipeline.stage_marks import ATTEMPT_FAILED, mark
 from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.runners.local import understand
 from toolgate.tasks import finish, start_task
@@ -71,8 +70,7 @@ class Execution:
                 raise
             except BaseException as raised:
                 error = _understood(ctx, entry, raised)
-                if on.marked:
-                    ctx.marks.append((ATTEMPT_FAILED, perf_counter(), error.code))
+                mark(ctx, (ATTEMPT_FAILED, error.code))
                 await self._retry_or_raise(ctx, entry, error, raised, on, deadline)
                 continue
             if on.did_execute:

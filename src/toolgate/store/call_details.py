@@ -6,7 +6,7 @@ is removed but from the oldest on, a row that is missing while an older one is t
 
 from collections.abc import Sequence
 
-from toolgate.store.database import Transaction
+from toolgate.store.database import Rows, Transaction
 from toolgate.store.sql import is_any, value
 
 Detail = tuple[int, int, bytes]
@@ -33,11 +33,36 @@ def with_totals(details: Sequence[Detail], total: int) -> list[tuple[int, int, i
 def fetch(seq: int) -> Transaction[tuple[bytes | None, bool]]:
     """What is kept of the call whose end record has this number; if nothing is, whether older details still are, so that it
     was not retention that removed it."""
-    rows = yield "SELECT content FROM call_details WHERE seq = :seq", {"seq": seq}
-    if rows:
-        found = rows[0][0]  # SQLite gives whatever somebody has put there, of any type
-        return found if isinstance(found, bytes) else str(found).encode("utf-8", "backslashreplace"), False
+    found = yield from contents(seq, seq)
+    if found:
+        return found[seq], False
     return None, (yield from is_any("SELECT 1 FROM call_details WHERE seq < :seq LIMIT 1", {"seq": seq}))
+
+
+def contents(first: int, last: int) -> Transaction[dict[int, bytes]]:
+    """What is kept of the calls whose end records have these numbers."""
+    rows = yield "SELECT seq, content FROM call_details WHERE seq BETWEEN :first AND :last", {"first": first, "last": last}
+    # SQLite gives whatever somebody has put there, of any type.
+    return {
+        seq: found if isinstance(found, bytes) else str(found).encode("utf-8", "backslashreplace") for seq, found in rows
+    }
+
+
+def records(after: int) -> Transaction[Rows]:
+    """Some of the end records after a number that may name details: number, when it ended, call, body."""
+    return (
+        yield (
+            "SELECT seq, at, call_id, body FROM audit_log WHERE seq > :after AND kind = 'end' AND body LIKE :part "
+            "ORDER BY seq LIMIT :most",
+            {"after": after, "part": '%"details_sha256":%', "most": MAX_ROWS},
+        )
+    )
+
+
+def extent() -> Transaction[tuple[int | None, int]]:
+    """The number of the oldest that is kept, and the bytes of all."""
+    rows = yield "SELECT min(seq), sum(length(content)) FROM call_details", {}
+    return rows[0][0], int(rows[0][1] or 0)
 
 
 def expired(before: int, most_bytes: int) -> Transaction[list[int]]:

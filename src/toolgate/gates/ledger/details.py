@@ -1,22 +1,44 @@
-"""What is kept of a call beside its records: the gates that it passed, with their times and verdicts, and its output.
+"""The details of a call, kept beside its records: the gates that it passed, with their times and verdicts, and its output.
 
-It is made from the marks of the call in the writer's thread. It lies outside the hash chain, because retention removes it;
-the end record holds its hash.
+They are made from the marks of the call in the writer's thread. They lie outside the hash chain, because retention removes
+what is too old or too much; the end record holds their hash.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Literal
 
 import msgspec
 import orjson
 
+from toolgate.errors import StoreError
 from toolgate.model import Outcome, Tier, Tool
-from toolgate.pipeline.stage_marks import ATTEMPT_FAILED, HOOKS_DONE, HOOKS_STOPPED, TIMED, StageMarks
+from toolgate.pipeline.stage_marks import (
+    ATTEMPT_FAILED,
+    HOOKS_DONE,
+    HOOKS_STOPPED,
+    NOT_JSON,
+    TIMED,
+    CallEnded,
+    StageMarks,
+)
 from toolgate.settings import Settings
+from toolgate.store import call_details
+from toolgate.store.database import Store
+from toolgate.tasks import start_task, stop_tasks
 
 VERDICTS = {"denied": "deny", "pending": "ask"}
 """What the gate said at which a call ended, by its status; `fail` for the others."""
 RETRY_WAIT = "retry wait"
+MAX_FAULTS = 20
+PRUNE_SECONDS = 10.0
+"""How often details are pruned while an App is open."""
+State = Literal["kept", "pruned", "removed", "changed"]
+
+logger = logging.getLogger("toolgate.audit")
 
 
 class KeptStages:
@@ -63,35 +85,44 @@ class Span(msgspec.Struct, omit_defaults=True):
 
 def detail(marks: list[Any], outcome: Outcome, decision: tuple[str, ...], reason: str | None) -> bytes:
     """What is kept, as JSON."""
-    _, finished_at, started_at, cached, output, size = marks[-1]
-    spans = list(_spans(marks[:-1], started_at, finished_at))
-    _explain(spans, outcome, decision, reason, cached=cached)
+    ended = CallEnded._make(marks[-1])
+    spans = list(_spans(marks[:-1], ended.started_at, ended.finished_at))
+    _explain(spans, outcome, decision, reason, cached=ended.cached)
     found: dict[str, Any] = {"stages": [msgspec.to_builtins(span) for span in spans]}
-    if output is not None:
-        found["output_bytes"] = size
-        if len(output) == size:
+    if ended.output_bytes:
+        output = _written(ended.output)
+        found["output_bytes"] = len(output)
+        if len(output) <= ended.output_bytes:
             found["output"] = orjson.Fragment(output)
         else:
-            found["output_beginning"] = output.decode("utf-8", "ignore")
+            found["output_beginning"] = output[: ended.output_bytes].decode("utf-8", "ignore")
     return orjson.dumps(found)
+
+
+def _written(output: Any) -> bytes:
+    try:
+        return output if isinstance(output, bytes) else orjson.dumps(output)
+    except TypeError:  # half of a surrogate pair, say, that a hook has put there
+        return NOT_JSON
 
 
 def _spans(marks: list[Any], started_at: float, finished_at: float) -> Iterator[Span]:
     """The gates in the order in which they were passed. A gate's time ends where the next one's begins."""
     begin = since = started_at
     span, attempts = Span("catalog", 0.0, 0.0, "pass"), 0
-    for mark in marks:
-        name, at = mark[0], mark[1]
+    for name, at in zip(marks[::2], marks[1::2], strict=True):
+        passed = _ms(at - started_at)
+        name, beside = name if isinstance(name, tuple) else (name, None)  # as `mark` was given it
         if name in (HOOKS_DONE, HOOKS_STOPPED):
             span.hooks_ms = _ms(span.hooks_ms / 1000 + at - since)
             if name == HOOKS_STOPPED:
-                span.reason = f"a hook at {mark[2]} ended it here"
+                span.reason = f"a hook at {beside} ended it here"
         elif name == ATTEMPT_FAILED or name in TIMED:
             yield _closed(span, begin, at)
             begin = at
             if name == ATTEMPT_FAILED:
-                span.verdict, span.code = "fail", mark[2]
-            span = Span(TIMED.get(name, RETRY_WAIT), _ms(at - started_at), 0.0, "pass")
+                span.verdict, span.code = "fail", beside
+            span = Span(TIMED.get(name, RETRY_WAIT), passed, 0.0, "pass")
             if name == "will_execute":
                 attempts += 1
                 span.attempt = attempts
@@ -125,3 +156,107 @@ def _explain(spans: list[Span], outcome: Outcome, decision: tuple[str, ...], rea
 def _text(text: str | None) -> str | None:
     """Text that can be written as UTF-8: half of a surrogate pair is written out."""
     return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of one call beside its records."""
+
+    seq: int
+    """The number of the end record."""
+    state: State
+    """pruned: retention removed it. removed: somebody else did. changed: it is not what was written, and is not shown."""
+    stages: tuple[dict[str, Any], ...] = ()
+    """The gates in the order in which they were passed: gate, start_ms, ms, verdict, and where there is one hooks_ms,
+    reason, code, attempt."""
+    output_bytes: int | None = None
+    """The size of the output as JSON, if it is kept."""
+    output: Any = None
+    output_beginning: str | None = None
+    """In place of `output`, where that is larger than the setting audit.details.output_bytes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The details as plain values, for JSON."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        if self.output_bytes is not None and self.output_beginning is None:
+            plain["output"] = self.output  # which may be null
+        return plain
+
+
+class DetailArchive:
+    """The details of all calls."""
+
+    def __init__(self, store: Store, *, days: float, total_bytes: int, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._age = timedelta(days=days)
+        self._total_bytes = total_bytes
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = start_task(self._prune_from_time_to_time())
+
+    async def close(self) -> None:
+        await stop_tasks(self._task)
+
+    async def _prune_from_time_to_time(self) -> None:
+        while True:
+            try:
+                await self.prune()
+            except StoreError as error:
+                logger.warning("details of calls could not be pruned: %s", error)
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    async def prune(self) -> int:
+        """Remove what is too old or too much; gives of how many calls. A few at a time, so that records do not wait long."""
+        removed = 0
+        limits = int((self._clock() - self._age).timestamp() * 1_000_000), self._total_bytes
+        while await self._store.read(call_details.expired(*limits)):  # a look takes no lock that records wait for
+            removed += await self._store.transact(call_details.prune(*limits))
+        return removed
+
+    async def faults(self) -> list[str]:
+        """Compares all details with the hashes in the chained records: a sentence for each call whose details somebody
+        altered, or removed before retention was due to."""
+        found, missing = [], []
+        last = 0
+        while records := await self._store.read(call_details.records(last)):
+            first, last = records[0][0], records[-1][0]
+            contents = await self._store.read(call_details.contents(first, last))
+            for seq, at, call_id, body in records:
+                if (digest := _digest(body)) is None:
+                    continue
+                if seq not in contents:
+                    missing.append((seq, at, call_id))
+                elif sha256(contents[seq]).hexdigest() != digest:
+                    found.append(f"the details of call {call_id} (row {seq}) are not what was written")
+        oldest, size = await self._store.read(call_details.extent())
+        before = int((self._clock() - self._age).timestamp() * 1_000_000)
+        for seq, at, call_id in missing:
+            is_due = at < before or size >= self._total_bytes
+            if not is_due or (oldest is not None and seq > oldest):  # retention removes nothing but the oldest
+                found.append(f"the details of call {call_id} (row {seq}) are missing, and not yet due by audit.details")
+        return found[:MAX_FAULTS]
+
+    async def of_record(self, seq: int, body: str) -> CallDetails | None:
+        """What is kept beside an end record; None if nothing ever was."""
+        digest = _digest(body)
+        if digest is None:
+            return None
+        content, older = await self._store.read(call_details.fetch(seq))
+        if content is None:
+            return CallDetails(seq, "removed" if older else "pruned")
+        try:
+            if sha256(content).hexdigest() == digest:
+                return CallDetails(seq, "kept", **orjson.loads(content))
+        except (TypeError, orjson.JSONDecodeError):  # whoever wrote it could change the record as well: `verify` tells
+            pass
+        return CallDetails(seq, "changed")
+
+
+def _digest(body: str) -> str | None:
+    """The hash of the details that an end record names; None: it names none."""
+    try:
+        digest = orjson.loads(body).get("details_sha256")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return digest if isinstance(digest, str) else None
