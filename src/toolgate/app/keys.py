@@ -37,13 +37,12 @@ KEY_PREFIX = "tg_"
 ID_LETTERS, SECRET_LETTERS = string.ascii_lowercase + string.digits, string.ascii_letters + string.digits
 ID_LENGTH, SECRET_LENGTH = 12, 43
 """43 of 62 letters are 256 random bits."""
-MAX_KEY_CHARS = 128
-"""Characters of a text that could be a key."""
+KEY_FORM = re.compile(rb"tg_([a-z0-9]{%d})_([A-Za-z0-9]{%d})" % (ID_LENGTH, SECRET_LENGTH))
 KNOWN_SECONDS = 30.0
-"""How long a key that was checked is not looked up again, unless something changes."""
+"""The time in which a key that was checked is not looked up again, unless something changes."""
 MAX_KNOWN_KEYS = 10_000
 LAST_USED_PRECISION = timedelta(hours=1)
-"""How exactly `last_used_at` is kept: a write with each request would cost more than the request."""
+"""The precision of `last_used_at`: a write with each request would cost more than the request."""
 MAX_SCOPES = 100
 MAX_NAME_CHARS = 250
 """With `key:` before it, it is still the name of a user."""
@@ -203,13 +202,8 @@ class KeysFacet:
 
 def parse(text: bytes) -> tuple[str, str] | None:
     """Id and secret of what has the form of a key."""
-    if len(text) > MAX_KEY_CHARS or not text.isascii():
-        return None
-    prefix, _, rest = text.decode().partition("_")
-    id, _, secret = rest.partition("_")
-    if f"{prefix}_" != KEY_PREFIX or len(id) != ID_LENGTH or len(secret) != SECRET_LENGTH:
-        return None
-    return id, secret
+    found = KEY_FORM.fullmatch(text)
+    return None if found is None else (found[1].decode(), found[2].decode())
 
 
 def _random(letters: str, length: int) -> str:

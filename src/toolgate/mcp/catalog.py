@@ -38,7 +38,6 @@ GOVERNED = frozenset({"tools/call", *METHOD_CAPABILITIES})
 RENAME = "rename the server, or set another `prefix` for its tools"
 MAX_FAULT_CHARS = 500
 MAX_TURN_SECONDS = 0.005
-"""Seconds for which the event loop is held."""
 
 
 class McpTools:
@@ -68,7 +67,6 @@ class McpTools:
         self.withheld: dict[str, str] = {}
         """Names of quarantined tools, and the reason."""
         self.items = AcceptedItems()
-        """The accepted prompts and resources."""
         self._settings = settings
         self._engine = engine
         self._store = store
@@ -84,7 +82,6 @@ class McpTools:
         self._unlisted: set[str] = set()
         """Servers that were never listed, or only when another program had their name."""
         self._misread: dict[str, ToolProblem] = {}
-        """Servers with invalid settings."""
         self._epoch = -1
         self._restarts: dict[str, int] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -118,7 +115,6 @@ class McpTools:
 
     @property
     def problems(self) -> list[ToolProblem]:
-        """Servers and tools that can't be used, and why."""
         listed = [problem for problems in self._reconciler.no_definitions.values() for problem in problems]
         return [*self._misread.values(), *listed, *self._publisher.refused]
 
@@ -188,7 +184,6 @@ class McpTools:
         return [wanted[key] for key in taken]
 
     async def refresh(self, server: str) -> Comparison:
-        """Lists a server now, and compares that with what was accepted."""
         return await self._reconciler.compare(server, anew=True)
 
     # -- calls

@@ -30,7 +30,7 @@ MAX_TITLE_CHARS = 256
 
 
 class PresetTool(NamedTuple):
-    """What a preset says of a tool beyond what settings can."""
+    """The facts on a tool in a preset that settings can't say."""
 
     per_unit: UnitCost | None = None
     category: Category | None = None
@@ -75,7 +75,6 @@ class Upstream(NamedTuple):
         return sha256(repr((of, self.name, key, runs, reaches)).encode("utf-8", "surrogatepass")).hexdigest()
 
     def said_of(self, key: DefinitionKey) -> ServerToolSettings:
-        """The settings of one of its tools."""
         method, name = key
         return self.settings.tools.get(name if method == "tools/call" else method) or NOTHING_SAID
 
@@ -96,7 +95,6 @@ class Upstream(NamedTuple):
 
     @property
     def _is_enclosed(self) -> bool:
-        """True in a jail without network."""
         settings = self.settings
         network = settings.network or ("domains" if settings.domains else "none")
         return self.jail is not None and settings.url is None and network == "none"
@@ -163,7 +161,6 @@ def _fields(upstream: Upstream, key: DefinitionKey, given: Mapping[str, Any], ex
 
 
 def name_here(upstream: Upstream, key: DefinitionKey) -> str:
-    """The name of a tool in the catalog."""
     method, name = key
     settings, said = upstream.settings, upstream.said_of(key)
     if said.name is not None:

@@ -41,7 +41,7 @@ class ServerRow(NamedTuple):
 
 
 class ListingRow(NamedTuple):
-    """What a server said of itself; `about` is JSON."""
+    """A server's description of itself; `about` is JSON."""
 
     server: str
     identity: str
@@ -90,7 +90,7 @@ class FoundDefinition(NamedTuple):
 
 
 class ServerSnapshot(NamedTuple):
-    """What a server has now."""
+    """The definitions of a server as it has them now."""
 
     identity: str
     about: str

@@ -195,8 +195,6 @@ def with_secret_references(
 
 
 def without_secrets(server: str, words: Sequence[str], secrets: dict[str, str]) -> list[str]:
-    """Replaces credentials in a command by references."""
-
     def name(option: str, value: str) -> str:
         secret = secret_name(server, option or ("URL" if "://" in value else "KEY"))
         secrets[secret] = value
@@ -206,7 +204,6 @@ def without_secrets(server: str, words: Sequence[str], secrets: dict[str, str]) 
 
 
 def without_values(words: Sequence[str], mask: str) -> list[str]:
-    """Masks credentials in a command."""
     return _replaced(words, lambda _option, _value: mask)
 
 

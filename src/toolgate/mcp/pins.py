@@ -122,11 +122,9 @@ class AcceptedItems:
         return [label((kind, name)) for kind in ITEM_KINDS for name in self.of(server, kind)]
 
     def differ(self, other: "AcceptedItems") -> set[tuple[str, str]]:
-        """The servers and kinds in which the two differ."""
         return {key for key in self._hashes.keys() | other._hashes.keys() if self.of(*key) != other.of(*key)}
 
     def is_accepted(self, server: str, kind: ItemKind, given: Any) -> bool:
-        """True if an item is as it was accepted."""
         try:
             name, found = _pinned(kind, given)
         except ValueError:

@@ -17,18 +17,16 @@ class RequiredSecret(NamedTuple):
     """The name that it is kept under."""
     what: str
     url: str | None = None
-    """Where to get it."""
+    """The page to get it from."""
 
 
 class Preset(NamedTuple):
-    """A server that is known."""
-
     name: str
     about: str
     settings: dict[str, Any]
     needs: tuple[RequiredSecret, ...] = ()
     folders: Literal["arguments", "calls"] | None = None
-    """Where the folders of `read` and `write` are named: in its command's arguments, or in calls; None: it works on none."""
+    """The folders of `read` and `write` are named in its command's arguments, or in calls; None: it works on none."""
     extras: Mapping[str, PresetTool] = {}
     advice: str | None = None
     reaches: str | None = None

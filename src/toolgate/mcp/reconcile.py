@@ -28,7 +28,7 @@ from toolgate.tasks import BackgroundTasks, finish, start_task
 from toolgate.threads import to_thread
 
 RELIST_SECONDS = 300.0
-"""How often servers that are up are listed again, should they not tell."""
+"""The time after which servers that are up are listed again, should they not tell."""
 MAX_COMPARISONS = 3
 """Comparisons of one call, should the server go down each time."""
 MIN_RECONCILE_SECONDS = 0.25
@@ -36,27 +36,22 @@ MIN_RECONCILE_SECONDS = 0.25
 RECONCILE_IDLE_FACTOR = 20
 """The next such comparison waits this many times as long as the last one took: many tools do not keep us busy."""
 MAX_RECONCILE_SECONDS = 30.0
-"""The longest such wait."""
 MAX_INLINE_DEFINITIONS = 100
 """More are read in a thread."""
 MAX_AUDITED_TOOLS = 100
-"""Tools that one audit record names."""
 MAX_FAILURE_CHARS = 500
 MAX_INFO_BYTES = 65_536
 ITEM_LIST_SECONDS = 10.0
-"""How long a server's tools wait for its prompts and resources."""
+"""The time that a server's tools wait for its prompts and resources."""
 LIST_CHANGES = ("tools", "prompts", "resources")
 
 READ_SECONDS_PER_DEFINITION = 20e-6
-"""The estimated cost of decoding one definition."""
 
 RecordAudit = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
 logger = logging.getLogger("toolgate")
 
 
 class ServerListing(NamedTuple):
-    """What a server says of itself, and its lists."""
-
     about: ServerInfo
     lists: dict[ListKind, list[dict[str, Any]]]
     unknown: frozenset[ListKind]
@@ -65,8 +60,6 @@ class ServerListing(NamedTuple):
 
 @dataclass(eq=False)
 class Reconciler:
-    """One for each App."""
-
     engine: UpstreamServers
     store: Store
     note: RecordAudit
@@ -79,17 +72,15 @@ class Reconciler:
     def __post_init__(self) -> None:
         self.upstreams: Mapping[str, Upstream] = {}
         self.no_definitions: dict[str, list[ToolProblem]] = {}
-        """By server, the invalid definitions."""
         self.failures: dict[str, str] = {}
         """Servers that could not be listed, and why."""
         self._compared: dict[str, int] = {}
         """Servers that were compared since they came up, and the number of their start."""
         self._lives: Counter[str] = Counter()
-        """How often each went down, or was changed."""
+        """Counts for each server how often it went down, or was changed."""
         self._under_way: dict[str, asyncio.Task[Comparison]] = {}
         self._again: set[str] = set()
         self._waiting: set[str] = set()
-        """Servers that are about to be compared."""
         self._due: dict[str, float] = {}
         """When a server may next be compared because it says so."""
         self._last: dict[str, tuple[str, int]] = {}
@@ -123,7 +114,6 @@ class Reconciler:
         self._compared.pop(server, None)
 
     def heard(self, server: str, what: str, _uri: str | None) -> None:
-        """Handles a change of a server."""
         if what == "down":
             self.doubt(server)
         elif what in LIST_CHANGES and server in self._under_way:
@@ -146,7 +136,6 @@ class Reconciler:
                     self.soon(status.name)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any] | None":
-        """Starts background work, unless all is to stop."""
         if self._stopped:
             work.close()
             return None
@@ -191,7 +180,7 @@ class Reconciler:
     async def _compare(self, server: str, anew: bool) -> Comparison:
         upstream = self.upstreams.get(server)
         if upstream is None:
-            raise Unreachable(message=f"Unknown MCP server: {server!r}.")
+            raise Unreachable(message=f"There is no server named {server!r}: see toolgate servers list.")
         self._compared.pop(server, None)
         lives = self._lives[server]
         try:
@@ -287,7 +276,7 @@ async def _items(engine: UpstreamServers, server: str, kind: ListKind) -> list[d
 
 
 def info_json(about: ServerInfo) -> str:
-    """What a server said of itself as JSON: all of it, or if that is too long, its capabilities."""
+    """A server's description of itself as JSON: all of it, or if that is too long, its capabilities."""
     words = {"protocol": about.protocol, "capabilities": about.capabilities, "info": about.info}
     try:
         text = orjson.dumps(words, option=orjson.OPT_SORT_KEYS).decode()

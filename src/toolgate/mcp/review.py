@@ -14,7 +14,6 @@ from toolgate.mcp.definitions import DefinitionKey
 from toolgate.mcp.pins import DEFINITION_SHAPES, INVISIBLE, label, word_for
 
 SHOWN_FIELDS = tuple(dict.fromkeys(field for shape in DEFINITION_SHAPES.values() for field in shape.pinned))
-"""All pinned fields, in the order in which they are shown."""
 LINE_CHARS = 200
 MAX_MATCHED_LINES = 4_000
 """Lines that are matched with each other; beyond, all from the first difference on are shown."""
@@ -54,8 +53,6 @@ _SUSPICIOUS = {words: re.compile(pattern, re.IGNORECASE | re.DOTALL) for words, 
 
 
 class PendingDefinition(NamedTuple):
-    """A definition that waits to be accepted."""
-
     server: str
     method: str
     tool: str
@@ -70,7 +67,7 @@ class PendingDefinition(NamedTuple):
     first_seen: datetime
     changed_at: datetime
     wrong: str | None = None
-    """Why it can't be published even if it is accepted."""
+    """The reason why it can't be published even if it is accepted."""
     tier: str | None = None
     """The tier that it would have here; None: it is no tool, or can't be published."""
 

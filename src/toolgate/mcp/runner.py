@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from toolgate.mcp.catalog import McpTools
 
 MAX_INPUT_ROUNDS = 10
-"""How often one call may come back with questions."""
 MAX_TOOL_ERROR_CHARS = 4_000
 CONTENT_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
 TEXT_FIELDS = frozenset({"type", "text"})
@@ -33,7 +32,7 @@ MAX_TASK_ID_CHARS = 1_024
 
 NO_CALLER_TO_ASK = Failed(
     "MCP_ERROR",
-    "The tool's server needs input from the caller, which this door can't ask for.",
+    "The tool's server needs input from the caller, which this door cannot ask for.",
     suggestion="Call it from an MCP client with the capability elicitation.",
 )
 ServerRequest = Callable[..., Awaitable[Mapping[str, Any]]]

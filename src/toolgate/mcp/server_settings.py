@@ -25,7 +25,6 @@ KEY_IN_PATH = re.compile(r"(?=.*\d)(?=.*[A-Za-z]).{10,}\Z|.{32,}\Z")
 
 
 def validated(name: str, settings: Mapping[str, Any]) -> ServerSettings:
-    """Validates settings. Raises SettingsError."""
     try:
         return ServerSettings.model_validate(dict(settings))
     except ValidationError as error:
@@ -68,7 +67,6 @@ def described(settings: ServerSettings, version: str | None = None) -> str:
 
 
 def lacks_version(settings: ServerSettings) -> bool:
-    """True for a package without a version."""
     if settings.npm is not None:
         return "@" not in settings.npm[1:]
     return settings.pypi is not None and "==" not in settings.pypi
@@ -79,7 +77,7 @@ def _address(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "(an address that can't be read)"
+        return "(an address that cannot be read)"
     path = "/".join(MASK if _may_be_key(part) else part for part in parts.path.split("/"))
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
 
@@ -117,8 +115,8 @@ def preset_of(settings: ServerSettings) -> "Preset | None":
     if settings.preset in PRESETS:
         return PRESETS[settings.preset]
     raise SettingsError(
-        f"Unknown preset: {settings.preset!r}.",
-        suggestion=did_you_mean(settings.preset, PRESETS) or "Run `toolgate servers presets` to see them.",
+        f"There is no preset named {settings.preset!r}: see toolgate servers presets.",
+        suggestion=did_you_mean(settings.preset, PRESETS),
     )
 
 

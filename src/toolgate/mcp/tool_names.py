@@ -31,7 +31,7 @@ class ToolNames:
                 self._holders[name_here(upstream, claim.key)] = (claim.server, claim.key)
 
     def fault(self, upstream: Upstream, key: DefinitionKey) -> str | None:
-        """Why a tool can't have its name; None: it can."""
+        """The reason why a tool can't have its name; None: it can."""
         name = name_here(upstream, key)
         holder = self._holders.get(name)
         if holder is not None:
@@ -46,9 +46,8 @@ class ToolNames:
         return name.startswith("mcp_") or name in self._holders
 
     def clash(self, upstream: Upstream) -> str | None:
-        """Why a server can't be used under its name, prefix and tool names: one is that of an accepted tool of another
-        server; None: it can. A server with accepted tools of its own stays: only the tool with another's name is refused
-        (`fault`)."""
+        """The reason why a server can't be used: a name of its tools would be that of an accepted tool of another server.
+        One with accepted tools of its own stays: only the tool with another's name is refused (`fault`)."""
         if any(server == upstream.name for server, _ in self._holders.values()):
             return None
         settings = upstream.settings

@@ -25,7 +25,7 @@ from toolgate.mcp.server.identity import Credential
 from toolgate.serve.problems import HttpProblem
 
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
-"""What a proxy adds: whoever sent the request is elsewhere."""
+"""Headers that a proxy adds: whoever sent the request is elsewhere."""
 SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length"})
 """Headers of which there may be one: who reads the first and who reads the last would not agree."""
 MAX_REMEMBERED = 1_000
@@ -52,8 +52,6 @@ Headers = Mapping[bytes, bytes]
 
 
 class Authenticator:
-    """Looks at each request before anything else does."""
-
     def __init__(self, app: App) -> None:
         settings = app.settings
         own = {settings.serve.host} - {"", "0.0.0.0", "::"}
@@ -81,7 +79,7 @@ class Authenticator:
         if place is None or not matches(place, self._hosts):
             raise HttpProblem(
                 421,
-                "Unknown Host header: this server does not answer to that name.",
+                "The Host header names a host that this server does not answer to.",
                 suggestion="If the name is right, add it to the setting mcp.hosts.",
             )
         _keep(self._good_hosts, host)
@@ -90,8 +88,8 @@ class Authenticator:
         if origin.decode("latin-1").lower() not in self._origins and not is_local_page(origin):
             raise HttpProblem(
                 403,
-                "Scripts of this web page may not call.",
-                suggestion="If they should, add it to the setting mcp.origins.",
+                "Scripts of the web page in the Origin header may not call this server.",
+                suggestion="If they should, add its origin to the setting mcp.origins.",
             )
         _keep(self._good_origins, origin)
 
@@ -106,7 +104,7 @@ class Authenticator:
         """The credential of a request. Raises an HttpProblem for a stranger."""
         sent = headers.get(b"authorization")
         if sent is None:
-            raise _stranger("This needs a key: send it as `Authorization: Bearer tg_…`.")
+            raise _stranger("The request has no key: send one as `Authorization: Bearer tg_…`.")
         if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
             raise _stranger("There is more than one Authorization header.", "invalid_request")
         kind, _, text = sent.partition(b" ")
@@ -176,8 +174,6 @@ def _stranger(message: str, error: str | None = None) -> HttpProblem:
 
 
 class Counts:
-    """Failures by some name, the latest last."""
-
     def __init__(self, free: int, longest: float, clock: Callable[[], float]) -> None:
         self._free, self._longest, self._clock = free, longest, clock
         self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()

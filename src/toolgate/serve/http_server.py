@@ -18,6 +18,7 @@ from typing import Any
 
 import uvicorn
 from uvicorn._types import ASGI3Application
+from uvicorn.loops.auto import auto_loop_factory
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from toolgate.app.app import App
@@ -28,11 +29,11 @@ from toolgate.tasks import finish, start_task
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 75
-"""How long a connection may be idle: longer than the proxies' usual minute, so that it is they who close it."""
+"""The time that a connection may be idle: longer than the proxies' usual minute, so that they close it."""
 MAX_HEAD_BYTES = 65_536
 """Bytes of a request's first line and headers."""
 HEAD_SECONDS = 30.0
-"""How long they may take to arrive."""
+"""The time in which they must have arrived."""
 MAX_PIPELINED = 32
 """Requests that a client may send before the one that runs is answered; more are not read until then."""
 TOO_LONG = (
@@ -43,7 +44,6 @@ TOO_LONG = (
 
 
 def bind(app: App) -> socket.socket:
-    """The socket to listen on."""
     host, port = app.settings.serve.host, app.settings.serve.port
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -121,12 +121,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 def run_loop(main: Coroutine[Any, Any, int]) -> int:
     """Run on the quicker event loop where there is one."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None
-    try:
-        from uvloop import new_event_loop as factory
-    except ImportError:  # Windows
-        factory = None
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
         return runner.run(main)
 
 
@@ -165,8 +160,6 @@ class _Reply:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = 0

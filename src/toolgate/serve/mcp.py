@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 MCP_PATH = "/mcp"
 METHODS = ("POST", "GET", "DELETE")
 BODY_SECONDS = 30.0
-"""The time in which a request must have arrived."""
 CLOSE = {"connection": "close"}
 WATCH_SECONDS = 1.0
-"""The time between two looks at the keys of streams."""
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 MAX_REQUESTED_HEADER_BYTES = 4_096
 

@@ -26,8 +26,6 @@ STATUS_CODES: Mapping[int, str] = {
 
 
 class HttpProblem(ToolgateError):
-    """A request that is refused."""
-
     def __init__(
         self, status: int, message: str, *, suggestion: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:

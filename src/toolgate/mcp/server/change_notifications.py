@@ -40,14 +40,11 @@ MAX_LISTENERS = 10_000
 MAX_ACTOR_LISTENERS = 300
 MAX_WATCHED_RESOURCES = 1_000
 LISTENER_KEY = "toolgate_watcher"
-"""In the state of a handshake session."""
 OnEvent = Callable[[ServerEvent], None]
 
 
 @dataclass(eq=False)
 class ChangeListener:
-    """A client that is notified."""
-
     actor: Actor
     tell: OnEvent
     seen: tuple[Tool, ...] = ()
@@ -148,7 +145,6 @@ class ChangeNotifier:
             await self._app.servers.subscribe(server.name, uri, tool=tool, actor=watcher.actor)
 
     async def _may_read(self, actor: Actor, server: VisibleServer, uri: str) -> bool:
-        """True if the policy lets the actor read the resource."""
         policy, tool = self._app.policy, server.methods["resources/read"]
         tier = self._app.tools.get(tool, actor).tier
         arguments = {"uri": uri} if policy.engine.reads.arguments else None

@@ -103,8 +103,6 @@ class PlainCaller:
 
 
 class FastPath:
-    """Answers what it can; returns whether it did."""
-
     def __init__(self, app: "App") -> None:
         self._app = app
         self.ready = False
@@ -326,8 +324,5 @@ class _FastReply:
         """Sends a protocol error, with the SDK's HTTP status for it."""
         from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 
-        told = {"code": error.code, "message": error.message}
-        if error.data is not None:
-            told["data"] = error.data
-        body = orjson.dumps({"jsonrpc": "2.0", "id": id, "error": told})
+        body = orjson.dumps({"jsonrpc": "2.0", "id": id, "error": error.to_dict()})
         await self(body, ERROR_CODE_HTTP_STATUS.get(error.code, 200))

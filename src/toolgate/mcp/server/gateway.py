@@ -53,7 +53,6 @@ SESSION_IDLE_SECONDS = 900.0
 T = TypeVar("T")
 Handler = Callable[[Request, Any], Awaitable[JsonObject]]
 Method = tuple[str, type[types.RequestParams], Handler]
-"""A method of the protocol: its name, its parameters, and its handler."""
 
 
 class Gateway:
@@ -194,8 +193,6 @@ def complete_handler(answer: Handler) -> Handler:
 
 
 def protocol_handler(answer: Callable[[Request, Any], Awaitable[T]]) -> Callable[[Request, Any], Awaitable[T]]:
-    """A handler that raises ProtocolError as the SDK's error."""
-
     async def handle(ctx: Request, params: Any) -> T:
         try:
             return await answer(ctx, params)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Credential(msgspec.Struct, frozen=True, gc=False):
-    """What a request proved: its actor, and whether it may approve for a person."""
+    """The proof that a request brought: its actor, and the right to approve for a person."""
 
     id: str
     actor: Actor

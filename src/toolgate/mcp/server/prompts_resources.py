@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 SERVER_META = "toolgate/server"
 """A key in `_meta`: the server that something is from, or that is meant."""
 UPSTREAM_LIST_SECONDS = 10.0
-"""How long a list waits for its slowest server."""
 MAX_CACHED_VIEWS = 1_000
 ITEM_MODELS: dict[ItemKind, type[BaseModel]] = {
     "prompts": types.Prompt,
@@ -56,7 +55,6 @@ ITEM_MODELS: dict[ItemKind, type[BaseModel]] = {
 MAX_TEXT_CHARS = {"title": MAX_TITLE_CHARS, "description": MAX_DESCRIPTION_CHARS}
 """Fields that are only there to be read."""
 ITEM_METHODS: dict[ItemKind, str] = {"prompts": "prompts/get", "resources": "resources/read", "templates": "resources/read"}
-"""The method that each kind of item is used with."""
 ARTIFACT_TEMPLATE: JsonObject = {
     "uriTemplate": f"{ARTIFACT_SCHEME}{{id}}",
     "name": "whole_output",
@@ -130,14 +128,12 @@ class VisibleUpstreams:
         return dict(sorted(seen.items()))
 
     def prefix(self, server: str) -> str:
-        """The prefix of a server's prompts."""
         prefix = self._connections.settings(server).prefix
         return f"mcp_{server}_" if prefix is None else prefix
 
     # -- lists
 
     async def listed(self, actor: Actor, what: ItemKind) -> ItemListing:
-        """The items of all servers that an actor sees."""
         servers = [server for server in (await self.servers(actor)).values() if ITEM_METHODS[what] in server.methods]
         asking = {server.name: start_task(self._connections.listed(server.name, what)) for server in servers}
         if asking:
@@ -242,7 +238,6 @@ class PromptsAndResources:
     async def _through(
         self, ctx: Request, who: Credential, tool: str, arguments: JsonObject, uri: str | None = None
     ) -> JsonObject:
-        """Calls the tool that stands for a method."""
 
         async def call(task: Task | None) -> JsonObject:
             ended = await self._calls.call(ctx, who, tool, arguments, task)
@@ -278,7 +273,7 @@ class PromptsAndResources:
         return told
 
     def _fresh(self, *, short: bool = False) -> JsonObject:
-        """How long a client may cache a response, which is for this actor alone; not at all if it may change soon."""
+        """The time that a client may cache a response, which is for this actor alone; none if it may change soon."""
         return {"ttlMs": 0 if short else int(self._app.settings.mcp.list_seconds * 1000), "cacheScope": "private"}
 
 
@@ -288,7 +283,6 @@ def no_resource(uri: str) -> ProtocolError:
 
 
 def _from(one: ListedItem) -> JsonObject:
-    """An item with its server's name."""
     meta = one.item.get("_meta")
     return {**one.item, "_meta": {**(meta if isinstance(meta, Mapping) else {}), SERVER_META: one.server.name}}
 

@@ -82,6 +82,10 @@ class ProtocolError(Exception):
         super().__init__(message)
         self.code, self.message, self.data = code, message, data
 
+    def to_dict(self) -> JsonObject:
+        told: JsonObject = {"code": self.code, "message": self.message}
+        return told if self.data is None else {**told, "data": self.data}
+
 
 # -- the list of tools
 
@@ -273,7 +277,7 @@ def pending_result(outcome: Outcome) -> JsonObject:
     words = [f"{error.code}: {error.message}" if error is not None else "The call waits."]
     if pending.kind == "input":
         words = [
-            "The tool needs input before it continues, and this client can't be asked for it.",
+            "The tool needs input before it continues, and this client cannot be asked for it.",
             "What it did before it asked is unknown.",
         ]
     if pending.kind == "approval":

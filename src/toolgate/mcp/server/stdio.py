@@ -34,8 +34,6 @@ LISTEN_METHOD = "subscriptions/listen"
 
 
 class StdioDescriptors(NamedTuple):
-    """The two descriptors of the protocol."""
-
     incoming: int
     outgoing: int
 

@@ -24,9 +24,8 @@ from toolgate.mcp.server.results import INTERNAL_ERROR, INVALID_PARAMS, JsonObje
 from toolgate.tasks import start_task, stop_tasks, wait_for_any
 
 TASK_AFTER_SECONDS = 1.0
-"""How long a call may take before it becomes a task."""
 TASK_TTL_SECONDS = 7_200
-"""How long a task can be polled after it has begun."""
+"""The time that a task can be polled after it has begun."""
 POLL_MS = 500
 MAX_TASKS = 1_000
 MAX_ACTOR_TASKS = 100
@@ -92,8 +91,7 @@ class Task:
         if error is None:
             self._be("completed", result=running.result())
         elif isinstance(error, ProtocolError):
-            told = {"code": error.code, "message": error.message, "data": error.data}
-            self._be("failed", error={name: value for name, value in told.items() if value is not None})
+            self._be("failed", error=error.to_dict())
         else:
             self._be("failed", error={"code": INTERNAL_ERROR, "message": "Internal error"})
 
@@ -138,8 +136,6 @@ class Task:
 
 
 class Tasks:
-    """The detached calls of this process."""
-
     def __init__(self, who: IdentifyCaller) -> None:
         self._who = who
         self._tasks: dict[str, Task] = {}
@@ -228,7 +224,6 @@ class Tasks:
         return task
 
     async def close(self) -> None:
-        """Cancels what still runs, and waits until it has ended."""
         await stop_tasks(*(task.running for task in self._tasks.values()))
 
 

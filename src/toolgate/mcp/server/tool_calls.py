@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolgate.mcp.server.tasks import Task
 
 IDEMPOTENCY_KEY_META, SESSION_META, TIMEOUT_META = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
-"""What a client may say of its call in `_meta`, besides APPROVAL_META."""
+"""Keys in `_meta` that a client may give its call, besides APPROVAL_META."""
 APPROVAL_POLL_SECONDS = 1.0
 APPROVAL_QUESTION = "toolgate/approval"
 """The name of our question among those that a client is given to answer."""
@@ -38,14 +38,10 @@ APPROVAL_FORM: dict[str, Any] = {
     "required": ["approve"],
 }
 ANSWER_TIME_SHARE = 0.9
-"""The share of a call's timeout in which its questions must be answered."""
 MAX_CALL_ROUNDS = 100
-"""How often one call may need something before it goes on."""
 
 
 class CallWishes(NamedTuple):
-    """The options that a client gives a call."""
-
     approval: str | None
     key: str | None
     session: str | None
@@ -255,7 +251,7 @@ def approval_form(request: ApprovalRequest) -> dict[str, Any]:
 
 
 def read_answer(response: Any) -> Answer | None:
-    """What a client's answer to the form means; None if it is no answer. Only a form that was accepted with its box ticked
+    """Reads a client's answer to the form; None if it is no answer. Only a form that was accepted with its box ticked
     is a yes; one that was declined, or accepted without it, is a no."""
     if not isinstance(response, Mapping):
         return None
