@@ -9,6 +9,7 @@ import logging
 from typing import Any, Self
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
@@ -16,7 +17,7 @@ from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
 from toolgate.serve import health_metrics
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.mcp import MCP_PATH, ClientGone, McpRoute
+from toolgate.serve.mcp import MCP_PATH, McpRoute
 from toolgate.serve.problems import HttpProblem
 
 ROUTES = health_metrics.routes
@@ -58,7 +59,7 @@ class HttpApp:
             await problem.response()(scope, receive, answer)
         except HTTPException as error:
             await _problem(scope["method"], error).response()(scope, receive, answer)
-        except ClientGone:
+        except ClientDisconnect:
             pass
         except Exception:
             logger.exception("a request failed")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -38,10 +39,6 @@ EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 MAX_REQUESTED_HEADER_BYTES = 4_096
 
 logger = logging.getLogger("toolgate")
-
-
-class ClientGone(Exception):
-    """The client left before it had sent its request."""
 
 
 class McpRoute:
@@ -175,7 +172,7 @@ class McpRoute:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise ClientGone
+                raise ClientDisconnect
             part = message.get("body", b"")
             parts.append(part)
             size += len(part)

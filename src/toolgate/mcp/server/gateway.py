@@ -8,7 +8,6 @@ request that can't be served is a protocol error.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
@@ -84,9 +83,7 @@ class Gateway:
         server.extensions[TASKS_EXTENSION] = {}
         return server
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._changes.close()
         await self._tasks.close()
 

@@ -7,7 +7,6 @@ program (`toolgate/…`).
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from toolgate.errors import printable
 from toolgate.gates.outputs import CUT
 from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.runner import parts
-from toolgate.model import NANO, Actor, Entry, Outcome, Tool, Validator
+from toolgate.model import NANO, Actor, Entry, Outcome, Validator
 from toolgate.registry.export import has_object_output, mcp_definition
 
 if TYPE_CHECKING:
@@ -104,17 +103,12 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     }
     if len(page) > most:
         listed["nextCursor"] = encode_cursor(page[most - 1].name)
-    if missing := _missing(app, permitted):
-        listed["_meta"] = {MISSING_META: missing}
+    if down := app.servers.unreachable:
+        seen = {tool.target for tool in permitted}
+        # Without the cause, which is for operators: a server's stderr may be about another tenant's call.
+        if missing := {server: UNREACHABLE_REASON for server in sorted(down) if f"mcp:{server}" in seen}:
+            listed["_meta"] = {MISSING_META: missing}
     return listed
-
-
-def _missing(app: "App", permitted: Sequence[Tool]) -> dict[str, str]:
-    """Servers of the actor's tools that can't be reached now. The cause is for operators: a server's stderr may be about
-    another tenant's call."""
-    down = app.servers.unreachable
-    seen = {tool.target for tool in permitted} if down else ()
-    return {server: UNREACHABLE_REASON for server in sorted(down) if f"mcp:{server}" in seen}
 
 
 def encode_cursor(name: str) -> str:

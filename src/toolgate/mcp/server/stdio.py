@@ -124,22 +124,18 @@ class StdioPipe:
     async def _understood(self, line: bytes | None) -> types.JSONRPCMessage | None:
         """Parses the message on a line. An invalid one is answered here."""
         if line is None:
-            await self._refuse(EnvelopeFault(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes"))
+            fault = EnvelopeFault(INVALID_REQUEST, f"The message is longer than {self._longest:,} bytes")
+        elif not line.strip():
             return None
-        if not line.strip():
-            return None
-        fault = find_envelope_fault(line)
-        if fault is not None:
-            await self._refuse(fault)
-            return None
-        try:
-            return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValidationError:
-            await self._refuse(EnvelopeFault(INVALID_REQUEST, "Invalid Request"))
-            return None
-
-    async def _refuse(self, fault: EnvelopeFault) -> None:
+        elif (found := find_envelope_fault(line)) is not None:
+            fault = found
+        else:
+            try:
+                return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValidationError:
+                fault = EnvelopeFault(INVALID_REQUEST, "Invalid Request")
         await self._writer.write(fault.body())
+        return None
 
 
 async def lines(descriptor: int, longest: int) -> AsyncIterator[bytes | None]:
