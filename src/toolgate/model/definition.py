@@ -42,13 +42,13 @@ DESTRUCTIVE_WORDS = frozenset(
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
-class DefinitionPart(BaseModel):
+class FrozenModel(BaseModel):
     """Common to all parts of a definition: closed to unknown fields, never changed after it is made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=100_000, defer_build=True)
 
 
-class Auth(DefinitionPart):
+class Auth(FrozenModel):
     """The credential that a tool needs."""
 
     type: Literal["api_key", "oauth", "basic_auth", "bearer_token", "custom"] = "api_key"
@@ -57,7 +57,7 @@ class Auth(DefinitionPart):
     setup_url: str | None = None
 
 
-class UnitCost(DefinitionPart):
+class UnitCost(FrozenModel):
     """A price that depends on the input: so much a token, character, record or second."""
 
     unit: Literal["token", "character", "record", "second"]
@@ -66,7 +66,7 @@ class UnitCost(DefinitionPart):
     """The argument that is measured; for `second`, the tool's timeout counts."""
 
 
-class Cost(DefinitionPart):
+class Cost(FrozenModel):
     """The price of a call, in dollars."""
 
     model: Literal["free", "usage_based", "subscription", "one_time"] = "usage_based"
@@ -76,7 +76,7 @@ class Cost(DefinitionPart):
     free_tier_limit: int | None = Field(default=None, ge=0)
 
 
-class Capability(DefinitionPart):
+class Capability(FrozenModel):
     """One thing that a tool can do."""
 
     action: str = Field(min_length=1)
@@ -91,7 +91,7 @@ class Capability(DefinitionPart):
         return _destroys(self.action)
 
 
-class Retry(DefinitionPart):
+class Retry(FrozenModel):
     """The way a failed attempt is repeated. `max_attempts` counts the first too."""
 
     max_attempts: int = Field(default=3, ge=1, le=20)
@@ -109,7 +109,7 @@ class Retry(DefinitionPart):
         return codes
 
 
-class CacheRule(DefinitionPart):
+class CacheRule(FrozenModel):
     """The time for which a result may be given out again, and to whom."""
 
     ttl: float = Field(gt=0)
@@ -117,7 +117,7 @@ class CacheRule(DefinitionPart):
     """None: the user where the tool can see who calls, else the tenant."""
 
 
-class RateLimit(DefinitionPart):
+class RateLimit(FrozenModel):
     """The number of calls that one user may make of a tool."""
 
     per_minute: int | None = Field(default=None, ge=1)
@@ -129,7 +129,7 @@ Runtime = Literal["typescript", "node", "python"]
 Risk = Literal["low", "medium", "high", "critical"]
 
 
-class Example(DefinitionPart):
+class Example(FrozenModel):
     """A call that shows what a custom tool does, and what must come of it."""
 
     name: str | None = None
@@ -140,7 +140,7 @@ class Example(DefinitionPart):
     """The code of the error that the call must end with, in place of an output."""
 
 
-class ToolProgram(DefinitionPart):
+class ToolProgram(FrozenModel):
     """The code of a tool that runs in the sandbox, and what it may ask the host for."""
 
     runtime: Runtime = "typescript"
@@ -153,7 +153,7 @@ class ToolProgram(DefinitionPart):
     examples: tuple[Example, ...] = ()
 
 
-class Tool(DefinitionPart):
+class Tool(FrozenModel):
     """One definition for tools of all sources. What runs it is kept apart, in `Entry`."""
 
     name: str
