@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from toolgate.discovery import NOT_OBEYED, SETTINGS_FILE
 from toolgate.errors import SettingsError
 from toolgate.settings import Settings
-from toolgate.store.sqlite_leftovers import InUse
+from toolgate.store.data_folder import InUse
 from toolgate.trust import (
     TRUST_ADVICE,
     TRUST_ADVICE_FOR_SEVERAL,

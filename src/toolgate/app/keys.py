@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from toolgate.app.facets import Facet
 from toolgate.errors import KeyRefused, StoreError
 from toolgate.mcp.server.identity import Credential
 from toolgate.model import LOCAL, Actor
@@ -51,16 +52,11 @@ NAME = re.compile(r"(?!.*  )[A-Za-z0-9](?:[A-Za-z0-9 ._@+:/()'-]*[A-Za-z0-9)])?\
 logger = logging.getLogger("toolgate")
 
 
-class KeysFacet:
+class KeysFacet(Facet):
     """The API keys of this installation."""
 
     def __init__(self, parts: "Parts") -> None:
-        self._announce = parts.announce
-        self._events = parts.events
-        self._notices = parts.notices
-        self._policy = parts.policy
-        self._refresh = parts.store_sync.refresh
-        self._store = parts.store
+        super().__init__(parts)
         self._known: dict[bytes, tuple[Credential, float]] = {}
         """By the hash of the whole key: the credential, and until when that is taken for granted."""
         self._epoch = -1
@@ -112,27 +108,27 @@ class KeysFacet:
                 check_unused(key, (yield from table.listed(key.actor.tenant)), same_user=same_user)
                 added = yield from table.add(key, secret_hash)
 
-        await self._store.transact(adding())
+        await self._parts.store.transact(adding())
         await self._note("key.created", key, by)
 
     @uninterrupted
     async def revoke(self, id: str, *, by: Actor | None = None) -> ApiKey:
         """Ends a key: no process takes it from now on. Raises `KeyRefused`."""
         by = by or LOCAL
-        revoked = await self._store.transact(table.revoke(id, by.user, now()))
+        revoked = await self._parts.store.transact(table.revoke(id, by.user, now()))
         if revoked is None:
-            known = await self._store.read(table.find(id))
+            known = await self._parts.store.read(table.find(id))
             if known:
                 raise KeyRefused(f"The key {id[:64]} is revoked already.")
             raise KeyRefused(f"There is no key with the id {id[:64]!r}: see toolgate keys list.")
-        await self._announce()
-        await self._refresh()
+        await self._parts.announce()
+        await self._parts.store_sync.refresh()
         await self._note("key.revoked", revoked, by)
         return revoked
 
     async def list(self, tenant: str | None = None) -> list[ApiKey]:
         """Gives all keys, or those of a tenant; oldest first."""
-        return await self._store.read(table.listed(tenant))
+        return await self._parts.store.read(table.listed(tenant))
 
     async def any(self) -> bool:
         """Tells whether there is a key that would be taken."""
@@ -146,33 +142,33 @@ class KeysFacet:
             "for_user": actor.user, "scopes": list(actor.scopes), "may_approve": key.may_approve,
             "expires": None if key.expires_at is None else key.expires_at.isoformat(),
         }  # fmt: skip
-        await self._events.record(action, by, "", details)
+        await self._parts.events.record(action, by, "", details)
 
     async def sealing_key(self, purpose: str) -> str:
         """Gives the key with which a door seals what its clients carry for it: in the store, so that all processes agree."""
-        return await self._store.transact(key_for(purpose))
+        return await self._parts.store.transact(key_for(purpose))
 
     # -- checking
 
     def known(self, text: bytes) -> Credential | None:
         """Gives who holds a key, if it was checked a moment ago and nothing has changed since; None: ask `check`."""
-        if self._notices.changed() or self._policy.data.epoch != self._epoch:
+        if self._parts.notices.changed() or self._parts.policy.data.epoch != self._epoch:
             return None
         found = self._known.get(sha256(text).digest())
         return found[0] if found is not None and found[1] > time.monotonic() else None
 
     async def check(self, text: bytes) -> Credential | None:
         """Gives who holds a key; None if it is none, or one that expired or was revoked."""
-        if self._notices.changed():
-            await self._notices.catch_up(self._refresh)
-        if self._policy.data.epoch != self._epoch:
+        if self._parts.notices.changed():
+            await self._parts.notices.catch_up(self._parts.store_sync.refresh)
+        if self._parts.policy.data.epoch != self._epoch:
             self._known.clear()
-            self._epoch = self._policy.data.epoch
+            self._epoch = self._parts.policy.data.epoch
         parts = parse(text)
         if parts is None:
             return None
         epoch = self._epoch
-        found = await self._store.read(table.find(parts[0]))
+        found = await self._parts.store.read(table.find(parts[0]))
         at = now()
         # With a hash to compare also where there is no such key: how long an answer takes says nothing.
         same = hmac.compare_digest(_hash(parts[1]), found[1] if found is not None else _hash(parts[0]))
@@ -191,7 +187,7 @@ class KeysFacet:
 
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
-            await self._store.transact(table.used(id, at, LAST_USED_PRECISION))
+            await self._parts.store.transact(table.used(id, at, LAST_USED_PRECISION))
         except StoreError as error:
             logger.warning("the use of an API key could not be recorded: %s", error)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from toolgate.app.checks.check import ask_tool
+from toolgate.app.checks import ask_tool
 from toolgate.app.facets import Facet
 from toolgate.errors import Denied, SettingsError, StoreError, described
 from toolgate.gates.secrets.gate import Secrets

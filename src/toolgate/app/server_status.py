@@ -8,6 +8,8 @@ from toolgate.mcp.client.model import ConnectionStatus
 from toolgate.mcp.server_settings import described
 from toolgate.settings import ServerSettings
 
+SHOWN_SETTINGS = {"enabled", "preset", "isolation", "cwd", "read", "write", "blocked", "bring_in", "domains", "only",
+    "trust_first_seen", "trust_annotations"}  # fmt: skip
 LIMIT_FIELDS = ("timeout", "start_seconds", "idle_seconds", "memory_mb", "disk_mb", "output_bytes")
 
 
@@ -58,27 +60,16 @@ class ServerStatus(NamedTuple):
         return {
             "name": self.name,
             "origin": self.origin,
-            "enabled": settings.enabled,
             "state": "off" if not settings.enabled else "idle" if standing is None else standing.state,
             "transport": settings.transport or ("http" if settings.url else "stdio"),
             "what": described(settings, self.version),
             "version": self.version,
-            "preset": settings.preset,
-            "isolation": settings.isolation,
+            **settings.model_dump(mode="json", include=SHOWN_SETTINGS),
             "jail": self.jail,
             "env": sorted(settings.env),
             "headers": sorted(settings.headers),
             "issuer": self.issuer,
-            "cwd": None if settings.cwd is None else str(settings.cwd),
-            "read": [str(path) for path in settings.read],
-            "write": [str(path) for path in settings.write],
-            "blocked": list(settings.blocked),
-            "bring_in": list(settings.bring_in),
-            "domains": list(settings.domains),
-            "only": None if settings.only is None else list(settings.only),
             "limits": {name: getattr(settings, name) for name in LIMIT_FIELDS},
-            "trust_first_seen": settings.trust_first_seen,
-            "trust_annotations": settings.trust_annotations,
             "tools": self.tools._asdict(),
             "prompts_and_resources": self.items._asdict(),
             "listed_at": None if self.listed_at is None else self.listed_at.isoformat(),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
 from toolgate.app.facets import CallableFacet
 from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError, StoreError
@@ -21,6 +21,15 @@ from toolgate.trust import replace_file
 
 if TYPE_CHECKING:
     from toolgate.sandbox.custom.file import ToolFile
+
+
+class FlagOptions(TypedDict, total=False):
+    """For whom a tool is enabled or disabled, why, and who does it."""
+
+    tenant: str | None
+    persona: str | None
+    reason: str | None
+    actor: Actor | None
 
 
 class AddedTool(NamedTuple):
@@ -252,29 +261,13 @@ class ToolsFacet(CallableFacet):
 
     # -- for whom they are enabled
 
-    async def enable(
-        self,
-        tool: str,
-        *,
-        tenant: str | None = None,
-        persona: str | None = None,
-        reason: str | None = None,
-        actor: Actor | None = None,
-    ) -> None:
+    async def enable(self, tool: str, **flag: Unpack[FlagOptions]) -> None:
         """Enables a tool for everybody, for a tenant, or for a persona."""
-        await self.set_enabled(tool, True, tenant=tenant, persona=persona, reason=reason, actor=actor)
+        await self.set_enabled(tool, True, **flag)
 
-    async def disable(
-        self,
-        tool: str,
-        *,
-        tenant: str | None = None,
-        persona: str | None = None,
-        reason: str | None = None,
-        actor: Actor | None = None,
-    ) -> None:
+    async def disable(self, tool: str, **flag: Unpack[FlagOptions]) -> None:
         """Disables a tool for everybody, for a tenant, or for a persona."""
-        await self.set_enabled(tool, False, tenant=tenant, persona=persona, reason=reason, actor=actor)
+        await self.set_enabled(tool, False, **flag)
 
     @uninterrupted
     async def set_enabled(

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import typer
 
-from toolgate.app.checks.check import Check
+from toolgate.app.checks import Check
 from toolgate.app.checks.installation import examine
 from toolgate.cli.context import AsJson, diverted, global_options, problems_logged
 from toolgate.cli.output import emit, say

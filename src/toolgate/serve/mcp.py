@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
-from toolgate.app.checks.check import Check
+from toolgate.app.checks import Check
 from toolgate.errors import StoreError, described
 from toolgate.jsontext import holds_too_much
 from toolgate.mcp.client import sdk

@@ -41,7 +41,7 @@ def anchored(value: Any, kind: Any, base: Path | None) -> Any:
         return {name: anchored(part, inner[1], base) for name, part in value.items()}
     if isinstance(value, list | tuple) and get_origin(kind) is tuple:
         return [anchored(part, inner[0], base) for part in value]
-    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, BaseModel):
+    if isinstance(value, dict) and _is_group(kind):
         fields = kind.model_fields
         values = {
             name: anchored(part, fields[name].annotation, base) if name in fields else part for name, part in value.items()
@@ -68,34 +68,33 @@ def _without_none(kind: Any) -> Any:
     return kinds[0] if len(kinds) == 1 else kind
 
 
+def _inner(kind: Any, step: Name) -> Any:
+    """The kind of what a step leads to within a kind; None if it leads nowhere."""
+    if _is_group(kind):
+        field = kind.model_fields.get(str(step))
+        return None if field is None else _without_none(field.annotation)
+    return _without_none(get_args(kind)[-1 if get_origin(kind) is dict else 0]) if get_args(kind) else None
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
 def group_at(kind: Any, path: Sequence[Name]) -> type[BaseModel] | None:
     """The group of settings that a path leads to; None if it leads to something else."""
     kind = _without_none(kind)
     for step in path:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            field = kind.model_fields.get(str(step))
-            kind = None if field is None else field.annotation
-        else:
-            kind = get_args(kind)[-1 if get_origin(kind) is dict else 0] if get_args(kind) else None
-        kind = _without_none(kind)
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        kind = _inner(kind, step)
+    return kind if _is_group(kind) else None
 
 
 def without_empty_groups(values: Any, kind: Any) -> Any:
     """Values without groups of which all lines are comments: YAML reads those as null."""
     if not isinstance(values, Mapping) or kind is None:
         return values
-    kept = {}
-    for name, part in values.items():
-        field = _field(kind, name)
-        if part is None and (get_origin(field) is dict or group_at(field, ()) is not None):
-            continue
-        kept[name] = without_empty_groups(part, field)
-    return kept
-
-
-def _field(kind: Any, name: str) -> Any:
-    if get_origin(kind) is dict:
-        return _without_none(get_args(kind)[1])
-    field = kind.model_fields.get(name) if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return None if field is None else _without_none(field.annotation)
+    inner = {name: _inner(kind, name) for name in values}
+    return {
+        name: without_empty_groups(part, inner[name])
+        for name, part in values.items()
+        if part is not None or not (get_origin(inner[name]) is dict or _is_group(inner[name]))
+    }

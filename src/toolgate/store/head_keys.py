@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import orjson
 
@@ -78,7 +78,7 @@ class _Ed25519:
         found = self._keys()
         if found is None:
             raise StoreError(f"There is no key in {self.place} to sign the audit log's head with.")
-        private = _cryptography().Ed25519PrivateKey.from_private_bytes(bytes.fromhex(found["private"]))
+        private = _ed25519().Ed25519PrivateKey.from_private_bytes(bytes.fromhex(found["private"]))
         signature: bytes = private.sign(statement)
         return signature
 
@@ -87,7 +87,7 @@ class _Ed25519:
         return None if public is None else is_signed(public, statement, signature)
 
     def rotate(self) -> str:
-        private = _cryptography().Ed25519PrivateKey.generate()
+        private = _ed25519().Ed25519PrivateKey.generate()
         public = private.public_key().public_bytes_raw().hex()
         fresh = {
             "private": private.private_bytes_raw().hex(),
@@ -117,8 +117,7 @@ class _Ed25519:
                 f"The keys for the audit log's head in {self.place} are damaged.",
                 suggestion="Put back a copy of them. `toolgate audit sign --anew` begins anew, with a new key.",
             ) from None
-        keys: Mapping[str, Any] = found
-        return keys
+        return cast("Mapping[str, Any]", found)
 
 
 class KeyFile(_Ed25519):
@@ -164,34 +163,26 @@ class KeyringKeys(_Ed25519):
 
 
 def is_signed(public_key: str, statement: bytes, signature: bytes) -> bool:
-    crypto = _cryptography()
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
     try:
-        crypto.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key)).verify(signature, statement)
-    except (crypto.InvalidSignature, ValueError):
+        ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key)).verify(signature, statement)
+    except (InvalidSignature, ValueError):
         return False
     return True
 
 
-class _Cryptography:
-    """The parts of the package that are used; it takes long to import."""
-
-    def __init__(self) -> None:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
-        self.InvalidSignature = InvalidSignature
-        self.Ed25519PrivateKey = Ed25519PrivateKey
-        self.Ed25519PublicKey = Ed25519PublicKey
-
-
-def _cryptography() -> _Cryptography:
+def _ed25519() -> Any:
+    """The module of the package cryptography, which takes long to import."""
     try:
-        return _Cryptography()
+        from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
         raise StoreError(
             "Heads of the audit log can't be signed: the package cryptography is not installed.",
             suggestion="pip install cryptography",
         ) from None
+    return ed25519
 
 
 def make_private(folder: Path) -> None:

@@ -8,10 +8,9 @@ they wrote, and whoever removes what is beside the key leaves a log that says wh
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import orjson
@@ -43,11 +42,11 @@ class SignedHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def statement(self) -> bytes:
         """The very bytes that are signed."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "signature"}
+        fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name != "signature"}
         return CONTEXT + orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
 
     def to_json(self) -> bytes:
-        return orjson.dumps({name: getattr(self, name) for name in self.__struct_fields__})
+        return orjson.dumps(msgspec.structs.asdict(self))
 
     @property
     def signature_bytes(self) -> bytes:
@@ -163,8 +162,3 @@ def hashes(after: int, up_to: int, most: int) -> Transaction[Rows]:
 
 def hash_at(seq: int) -> Transaction[str | None]:
     return value("SELECT hash FROM audit_log WHERE seq = :seq", {"seq": seq})
-
-
-def as_dict(head: SignedHead) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = orjson.loads(head.to_json())
-    return found

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from toolgate import __version__
 from toolgate.app.app import App
-from toolgate.app.checks.check import Check, ask_policy, ask_tool
+from toolgate.app.checks import Check, ask_policy, ask_tool
 from toolgate.app.checks.sandbox import sandbox_checks
 from toolgate.app.checks.servers import server_checks
 from toolgate.coordination.redis import BusError

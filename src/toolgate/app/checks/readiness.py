@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from toolgate.app.app import App
-from toolgate.app.checks.check import Check, answers, ask_policy
+from toolgate.app.checks import Check, answers, ask_policy
 
 PROBE_SECONDS = 2.0
 """The time that each has to answer."""

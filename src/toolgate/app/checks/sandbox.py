@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 from toolgate.app.app import App
-from toolgate.app.checks.check import Check
+from toolgate.app.checks import Check
 from toolgate.errors import NotReached, ToolgateError
 from toolgate.extras import install_command, is_installed
 from toolgate.sandbox.engine import Language, Sandbox

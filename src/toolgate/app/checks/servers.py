@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from toolgate.app.app import App
-from toolgate.app.checks.check import Check
+from toolgate.app.checks import Check
 from toolgate.app.server_status import ServerStatus
 from toolgate.errors import ToolgateError, described, plural
 from toolgate.mcp.method_tools import METHOD_CAPABILITIES

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.app.checks.check import Check
+from toolgate.app.checks import Check
 from toolgate.app.checks.servers import server_state
 from toolgate.cli.context import AsJson, CommandGroup, NotFound, opened, option
 from toolgate.cli.output import Part, answer, emit, note, say

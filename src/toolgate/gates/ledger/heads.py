@@ -265,7 +265,7 @@ class Heads:
         records = [await self._proven(row, leaves, head) for row in rows if row[0] <= head.seq]
         return {
             "format": PROOF,
-            "head": dict(kept.as_dict(head)),
+            "head": msgspec.structs.asdict(head),
             "public_key": self._trusted.get(head.key) or self.keys.public_key(head.key),
             "records": records,
         }
