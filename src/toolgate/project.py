@@ -163,7 +163,7 @@ class Project:
         try:
             return FoundFile(self._name(file), digest(read_regular(file)), what, _caution(file))
         except OSError as error:
-            return FoundFile(self._name(file), UNREADABLE, what, f"can't be read: {error.strerror or error}")
+            return FoundFile(self._name(file), UNREADABLE, what, f"cannot be read: {error.strerror or error}")
 
     def _name(self, file: Path) -> str:
         """A file as it is recorded: seen from the project, or whole."""
@@ -230,7 +230,7 @@ class Project:
         with self.records.changing() as records:
             for state, found in changes:
                 if found.digest == UNREADABLE:
-                    raise SettingsError(f"{found.name} can't be trusted: it {found.caution}.", suggestion="Remove it.")
+                    raise SettingsError(f"{found.name} cannot be trusted: it {found.caution}.", suggestion="Remove it.")
                 if found.what == LEFTOVER_DESCRIPTION:
                     accepts = True
                 elif found.name == self._name(self._home):

@@ -45,7 +45,7 @@ def working_directory() -> Path:
         return Path(os.path.realpath(Path.cwd()))
     except OSError as error:
         raise SettingsError(
-            f"The working directory can't be used: {error.strerror or error}.",
+            f"The working directory cannot be used: {error.strerror or error}.",
             suggestion="Change to a folder that is there.",
         ) from error
 
@@ -131,7 +131,7 @@ class TrustRecords:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
-            raise self._unusable(f"it can't be read: {error.strerror or error}") from error
+            raise self._unusable(f"it cannot be read: {error.strerror or error}") from error
         if any(others_write(status) for status in (found, above)):
             raise self._unusable("other users could have written it", f"Check it, then `chmod -R go= {path.parent}`.")
         try:
@@ -148,7 +148,7 @@ class TrustRecords:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise self._unusable(f"it can't be written: {error.strerror or error}") from error
+            raise self._unusable(f"it cannot be written: {error.strerror or error}") from error
         try:
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -169,7 +169,7 @@ class TrustRecords:
         try:
             replace_file(path, content.encode())
         except OSError as error:
-            raise self._unusable(f"it can't be written: {error.strerror or error}") from error
+            raise self._unusable(f"it cannot be written: {error.strerror or error}") from error
 
     def _unusable(self, why: str, advice: str | None = None) -> SettingsError:
         return SettingsError(

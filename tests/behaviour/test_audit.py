@@ -190,7 +190,7 @@ async def test_without_a_noted_head_verification_warns(app: App, tmp_path: Path)
     (tmp_path / "home" / "audit.head").unlink()
     verdict = await app.audit.verify()
     assert verdict.ok
-    assert "a cut tail can't be seen" in verdict.warnings[0]
+    assert "a cut tail cannot be seen" in verdict.warnings[0]
 
 
 @pytest.mark.requirement("AUD-3", "PIPE-6")

@@ -165,7 +165,7 @@ async def test_signs_of_life_go_on_after_an_error_that_nobody_expected(
                 await asyncio.sleep(0.01)
         assert till.presence._beating is not None
         assert not till.presence._beating.done()
-    assert "can't show that it is alive" in caplog.text
+    assert "cannot show that it is alive" in caplog.text
 
 
 async def test_the_dead_are_looked_after_even_after_an_error_that_nobody_expected(

@@ -49,7 +49,7 @@ def test_only_what_can_be_used_has_a_tick(terminal: Terminal) -> None:
     terminal.set("TOOLGATE_SANDBOX__DOCKER_COMMAND", "/nowhere/docker")
     checks = terminal("doctor", "--json").json["checks"]
     said = {one["message"].partition(" ")[0]: one for one in checks if one["name"] == "sandbox"}
-    assert (said["docker"]["status"], said["docker"]["message"][:20]) == ("unused", "docker can't be used")
+    assert (said["docker"]["status"], said["docker"]["message"][:21]) == ("unused", "docker cannot be used")
     first = next(one for one in checks if one["name"] == "sandbox")
     assert (first["status"] == "ok") == ("network" in (first["details"] or {})), "how each is limited is for programs"
     status = {one["name"]: one["status"] for one in checks}
@@ -63,7 +63,7 @@ def test_a_redis_that_is_down_is_one_line_and_the_rest_is_checked(terminal: Term
     done = terminal("doctor", "--json")
     (down,) = (one for one in done.json["checks"] if one["name"] == "redis")
     assert [one["name"] for one in done.json["checks"] if one["status"] == "fault"] == ["redis"]
-    assert down["message"].startswith("Redis at redis://127.0.0.1:1/0 can't be used: ")
+    assert down["message"].startswith("Redis at redis://127.0.0.1:1/0 cannot be used: ")
     assert "TOOLGATE_REDIS_URL" in down["advice"]
     assert (done.code, done.json["checks"][-1]["name"]) == (1, "telemetry")
     assert "pass-of-ann" not in done.out + done.err
@@ -179,7 +179,7 @@ def test_a_keyring_that_is_gone_is_a_fault_if_it_held_secrets(terminal: Terminal
     assert "keyrings.alt.file.PlaintextKeyring is not known to encrypt" in warned["message"]
     there["TOOLGATE_SECRETS__KEYRING_BACKEND"] = there["PYTHON_KEYRING_BACKEND"]
     assert terminal.run("secrets", "set", "A", "--in", "keyring", stdin=b"correct horse", environment=there).code == 0
-    assert keyring() == ("fault", "keyring: this machine has no keyring; its 1 secret can't be read")
+    assert keyring() == ("fault", "keyring: this machine has no keyring; its 1 secret cannot be read")
 
 
 @pytest.mark.requirement("DOOR-4")

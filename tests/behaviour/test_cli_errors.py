@@ -151,7 +151,7 @@ def _a_folder_for_a_file(folder: Path) -> None:
     [
         (_newer_schema, "has schema 9999"),
         (_damaged, "is damaged"),
-        (_a_file, "can't be made"),
+        (_a_file, "cannot be made"),
         (_a_folder_for_a_file, "cannot be written"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(terminal:
     terminal.set("TOOLGATE_DATABASE_URL", "postgresql://someone:hunter2@127.0.0.1:1/nowhere")
     done = terminal("tools")
     assert done.code == 1
-    assert done.err.startswith("Error: The database postgresql://127.0.0.1:1/nowhere can't be used")
+    assert done.err.startswith("Error: The database postgresql://127.0.0.1:1/nowhere cannot be used")
     assert "hunter2" not in done.err
 
 

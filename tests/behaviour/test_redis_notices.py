@@ -212,7 +212,7 @@ async def test_processes_that_announce_at_once_lose_none(tmp_path: Path) -> None
 
 async def test_a_file_that_can_not_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "toolgate.db-epoch").mkdir()
-    with pytest.raises(BusError, match=r"toolgate\.db-epoch can't be used"):
+    with pytest.raises(BusError, match=r"toolgate\.db-epoch cannot be used"):
         await open_notices(f"sqlite:///{tmp_path / 'toolgate.db'}").start()
 
 
@@ -332,7 +332,7 @@ async def test_what_others_say_on_the_channel_is_a_reason_to_look(redis_url: str
 
 
 @pytest.mark.parametrize(
-    ("url", "says"), [("redis://localhost:x/0", "can't be read"), ("http://localhost", "can't be read")]
+    ("url", "says"), [("redis://localhost:x/0", "cannot be read"), ("http://localhost", "cannot be read")]
 )
 def test_a_url_that_is_none_is_said_without_its_password(url: str, says: str) -> None:
     with pytest.raises(BusError, match=says) as raised:

@@ -53,7 +53,7 @@ async def test_a_file_that_can_not_be_written_is_let_go(tmp_path: Path, caplog: 
     await store.ping()
     store._connection.execute("PRAGMA query_only = ON")  # as on a disk that has become read-only
     store.append(Line(2))
-    with pytest.raises(StoreError, match="can't be written"):
+    with pytest.raises(StoreError, match="cannot be written"):
         await store.close()
     assert "1 records of the audit log are lost" in caplog.text
     assert threads() == []
@@ -202,9 +202,9 @@ async def test_trouble_at_the_end_does_not_hide_what_went_wrong_before(
             store._connection.execute("PRAGMA query_only = ON")
             store.append(Line(1))
             raise LookupError("of the body")
-    assert any("can't be written" in note for note in raised.value.__notes__)
+    assert any("cannot be written" in note for note in raised.value.__notes__)
     assert "was not closed in order" in caplog.text
-    with pytest.raises(StoreError, match="can't be written"):
+    with pytest.raises(StoreError, match="cannot be written"):
         async with App.open(home=tmp_path / "two") as app:
             store = app.parts.store
             store._connection.execute("PRAGMA query_only = ON")

@@ -291,5 +291,5 @@ def test_names_that_others_gave_stay_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "mcp:x", "x" * 65, "1st", "a\n"])
 def test_a_servers_name_is_one_that_its_tools_can_have(name: str) -> None:
-    with pytest.raises(SettingsError, match="can't be a server's name"):
+    with pytest.raises(SettingsError, match="cannot be a server's name"):
         load(servers={name: {"command": ["x"]}})

@@ -45,7 +45,7 @@ class SecretsFacet(Facet):
         vault = self._vault(where)
         vault.held()
         if (why_not := vault.why_not()) is not None:
-            raise StoreError(f"Secrets can't be stored in the {vault.name}: {why_not}.")
+            raise StoreError(f"Secrets cannot be stored in the {vault.name}: {why_not}.")
 
     @uninterrupted
     async def remove(self, name: str, owner: Owner, where: str | None = None) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ class ServerSecrets:
         vault = next(vaults, None)
         if vault is None:
             raise StoreError(
-                f"The values of {', '.join(secrets)} can't be kept as secrets here.",
+                f"The values of {', '.join(secrets)} cannot be kept as secrets here.",
                 suggestion=f"Leave them out, and set them in Toolgate's environment as {SERVER_PREFIX}NAME.",
             )
         held = vault.held()

@@ -84,10 +84,9 @@ class ServersFacet(CallableFacet):
             return None
         from toolgate.mcp.client.packages import installed
 
+        home = None if self._parts.settings.in_memory else self._parts.settings.home
         with suppress(Unreachable):  # for what is not the name of a package
-            found = installed(
-                upstream.name, upstream.settings, None if self._parts.settings.in_memory else self._parts.settings.home
-            )
+            found = installed(upstream.name, upstream.settings, home)
             return None if found is None else found.version
         return None
 
@@ -112,24 +111,26 @@ class ServersFacet(CallableFacet):
         """Refuses to change a server of the settings. An actor may not change one either of which they only say more: that
         was said of another program, and may name secrets. Nor one that only another process's settings have."""
         if self._is_in_settings(name) or (actor is not None and name in self._parts.settings.servers):
-            raise SettingsError(f"Server {name} is in the settings file.", suggestion=suggestion)
-        if actor is not None and name in named_servers(self._parts.settings):
-            raise SettingsError(f"Server {name} is in the settings file: secrets.use names it.", suggestion=suggestion)
-        if actor is not None and await self._parts.store.read(table.is_of_settings(name)):
-            raise SettingsError(
-                f"Server {name} is, or was, in the settings file of another process.",
-                suggestion="Use another name, or have the operator change it there.",
+            why = "it is in the settings file"
+        elif actor is not None and name in named_servers(self._parts.settings):
+            why = "secrets.use names it in the settings file"
+        elif actor is not None and await self._parts.store.read(table.is_of_settings(name)):
+            why, suggestion = (
+                "it is, or was, in the settings file of another process",
+                "Use another name, or change it there.",
             )
+        else:
+            return
+        raise SettingsError(f"Server {name} cannot be changed: {why}.", suggestion=suggestion)
 
     def _no_server(self, name: str) -> SettingsError:
         why = self._parts.mcp_tools.why_unusable(name)
         if why is not None:
             advice = f"Correct its settings (servers.{name}), or remove or replace it if it was added."
-            return SettingsError(f"Server {name} can't be used: {why.rstrip('.')}.", suggestion=advice)
-        advice = did_you_mean(name, self._parts.mcp_tools.upstreams) or "`toolgate servers list` shows them."
-        if not self._parts.mcp_tools.upstreams:
-            advice = "There are none yet: `toolgate servers add NAME -- COMMAND …` adds one."
-        return SettingsError(f"There is no server named {name[:64]}.", suggestion=advice)
+            return SettingsError(f"Server {name} cannot be used: {why.rstrip('.')}.", suggestion=advice)
+        known = self._parts.mcp_tools.upstreams
+        near = did_you_mean(name, known) if known else "`toolgate servers add NAME -- COMMAND …` adds one."
+        return SettingsError(f"There is no server named {name[:64]!r}: see toolgate servers list.", suggestion=near)
 
     @uninterrupted
     async def add(
@@ -209,7 +210,7 @@ class ServersFacet(CallableFacet):
         clash = self._parts.mcp_tools.names.clash(upstream)
         if clash is not None:
             raise SettingsError(
-                f"Server {upstream.name} can't be added: {clash}.",
+                f"Server {upstream.name} cannot be added: {clash}.",
                 suggestion="Give it another name or another prefix (`--prefix`). The name of an accepted tool stays with "
                 "its server until that is removed (`toolgate servers remove`).",
             )

@@ -245,7 +245,7 @@ class ToolsFacet(CallableFacet):
         if tool.kind not in self._parts.kinds:
             kinds = ", ".join(sorted(self._parts.kinds))
             server = "; the tools of an MCP server come with it: `toolgate servers add`" if tool.kind == "mcp" else ""
-            why = f"a dynamic tool must say how it runs; {tool.kind!r} can't (possible: {kinds}){server}"
+            why = f"a dynamic tool must say how it runs; {tool.kind!r} cannot (possible: {kinds}){server}"
             raise DefinitionError(tool.name, [Fault("kind", why)])
         if self._parts.mcp_tools.keeps(tool.name):
             raise DefinitionError(tool.name, [Fault("name", "it is kept for a tool of an MCP server")])

@@ -135,7 +135,7 @@ class FileNotices(Notices):
         except OSError as error:
             await self.close()
             raise BusError(
-                f"{self._file} can't be used: {error.strerror}.", suggestion="Check who owns the folder of the database."
+                f"{self._file} cannot be used: {error.strerror}.", suggestion="Check who owns the folder of the database."
             ) from error
         self._seen, self._noticed = self._counters
         self._polling = start_task(self._poll())

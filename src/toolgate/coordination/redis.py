@@ -105,7 +105,7 @@ class Redis:
 
     def _explain(self, words: str) -> BusError:
         return BusError(
-            f"Redis at {self.place} can't be used: {words.rstrip('.')}.",
+            f"Redis at {self.place} cannot be used: {words.rstrip('.')}.",
             suggestion="Check that it runs and that TOOLGATE_REDIS_URL names it with the right user and password.",
         )
 
@@ -136,6 +136,6 @@ def _connect(url: str, seconds: float) -> "client_library.Redis":
         )
     except ValueError as error:
         raise BusError(
-            f"The Redis URL can't be read: {error}.", suggestion="Write it as redis://user:password@host:6379/0."
+            f"The Redis URL cannot be read: {error}.", suggestion="Write it as redis://user:password@host:6379/0."
         ) from None
     return client_library.Redis.from_pool(pool)

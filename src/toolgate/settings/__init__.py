@@ -7,7 +7,7 @@ from the working directory. The groups stand in one module each; `root` has them
 
 from toolgate.settings.approvals import ApprovalRule, ApprovalSettings
 from toolgate.settings.limits import RateRule
-from toolgate.settings.load import NOT_SETTINGS, SECRET_PREFIX, VARIABLE_PREFIX, load_settings
+from toolgate.settings.load import VARIABLE_PREFIX, load_settings, variables_of_settings
 from toolgate.settings.policy import PolicySettings
 from toolgate.settings.root import Settings
 from toolgate.settings.sandbox import SandboxSettings
@@ -16,9 +16,7 @@ from toolgate.settings.section import Section
 from toolgate.settings.servers import OAuthSettings, ServerSettings, ServerToolSettings
 
 __all__ = [
-    "NOT_SETTINGS",
     "SECRET_NAME",
-    "SECRET_PREFIX",
     "VARIABLE_PREFIX",
     "ApprovalRule",
     "ApprovalSettings",
@@ -32,4 +30,5 @@ __all__ = [
     "ServerToolSettings",
     "Settings",
     "load_settings",
+    "variables_of_settings",
 ]  # fmt: skip

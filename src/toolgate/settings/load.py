@@ -5,6 +5,7 @@ The file is strict YAML, with names in snake_case or camelCase, and paths taken 
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def load_settings(
     given = path or environment.get("TOOLGATE_SETTINGS")
     project = discover().folder
     file = Path(given) if given else project / SETTINGS_FILE
-    content = _content(file) if given else _found_content(file, untrusted=untrusted)
+    content = _read(file, named=True) if given else _found_content(file, untrusted=untrusted)
     if given and content is None:
         raise SettingsError(f"The settings file {file} does not exist.")
     from_file = Layer(str(file), {}) if content is None else _read_file(file, content)
@@ -63,15 +64,9 @@ def load_settings(
 def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
     """The settings file of the project folder, if there is one and a person trusted it as it is. What nobody trusted is not
     even parsed. Raises Untrusted."""
-    folder = file.parent
-    try:
-        content = read_regular(file)
-    except FileNotFoundError:
-        if file.is_symlink():  # it would make its folder a project, away from the settings above, with nothing to be trusted
-            raise SettingsError(f"The settings file {file} can't be read: it is a link to nothing.") from None
-        content = None
-    except OSError as error:
-        raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
+    folder, content = file.parent, _read(file, named=False)
+    if content is None and file.is_symlink():  # it would make its folder a project, away from the settings above
+        raise SettingsError(f"The settings file {file} cannot be read: it is a link to nothing.")
     if untrusted or is_named(folder, os.environ):
         return content
     agreed = TrustRecords(os.environ).of(folder)
@@ -85,22 +80,26 @@ def _found_content(file: Path, *, untrusted: bool) -> bytes | None:
     return content
 
 
-def _content(file: Path) -> bytes | None:
-    """A settings file that a person named."""
+def _read(file: Path, *, named: bool) -> bytes | None:
+    """A settings file; None if it is not there. One that nobody named has to be a regular file."""
     try:
-        return file.read_bytes()
+        return file.read_bytes() if named else read_regular(file)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SettingsError(f"The settings file {file} can't be read: {error.strerror or error}.") from error
+        raise SettingsError(f"The settings file {file} cannot be read: {error.strerror or error}.") from error
+
+
+def variables_of_settings(environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """The variables with our prefix that would be settings, and the names of the settings that each leads to."""
+    names = (name for name in sorted(environment) if name.startswith(VARIABLE_PREFIX) and name not in NOT_SETTINGS)
+    ours = (name for name in names if not name.startswith(SECRET_PREFIX))
+    return {name: name.removeprefix(VARIABLE_PREFIX).lower().split("__") for name in ours}
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     read: dict[str, Any] = {}
-    for name, text in sorted(environment.items()):
-        if not name.startswith(VARIABLE_PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
-            continue
-        path = name.removeprefix(VARIABLE_PREFIX).lower().split("__")
+    for name, path in variables_of_settings(environment).items():
         if path[0] not in Settings.model_fields:
             continue  # TOOLGATE_ is also the prefix of what later parts and other programs read
         inner = read
@@ -108,16 +107,13 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise SettingsError(f"{name} is set, and so is a variable for all of {part!r}: one of them has to go.")
-        inner[path[-1]] = _parse(text)
+        inner[path[-1]] = _parse(environment[name])
     return read
 
 
 def _parse(text: str) -> Any:
-    if text[:1] in "[{" and text:
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return text
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(text) if text.startswith(("[", "{")) else text
     return text
 
 

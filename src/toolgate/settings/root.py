@@ -94,7 +94,9 @@ class Settings(Section):
     def _named_servers(cls, servers: dict[str, ServerSettings]) -> dict[str, ServerSettings]:
         for name in servers:
             if not TOOL_NAME.match(name):
-                raise ValueError(f"{name[:80]!r} can't be a server's name: a letter, then up to 63 letters, digits, _ and -")
+                raise ValueError(
+                    f"{name[:80]!r} cannot be a server's name: a letter, then up to 63 letters, digits, _ and -"
+                )
         return servers
 
     @field_validator("redis_url", "opa_url")

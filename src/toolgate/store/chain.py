@@ -141,9 +141,9 @@ class Verifier:
     def verdict(self) -> LogVerdict:
         warnings = []
         if self._noted is None and self.rows:
-            warnings.append("no head is noted outside the database, so a cut tail can't be seen")
+            warnings.append("no head is noted outside the database, so a cut tail cannot be seen")
         elif self._noted is not None and self._noted.damaged:
-            self._fault(f"{self._noted.damaged} lines of the head file can't be read")
+            self._fault(f"{self._noted.damaged} lines of the head file cannot be read")
         cut = [seq for seq in self._missing if seq > self.head.seq]
         if cut:
             self._fault(f"the tail is cut: the log ends at {self.head.seq}, but row {max(cut)} had been written")
@@ -191,7 +191,7 @@ class HeadFile:
             return b""
         except OSError as error:
             raise StoreError(
-                f"The head of the audit log can't be read from {self.path}: {error.strerror or error}.",
+                f"The head of the audit log cannot be read from {self.path}: {error.strerror or error}.",
                 suggestion="Check the setting audit_head_file and the rights on that file.",
             ) from error
 
@@ -207,7 +207,7 @@ class HeadFile:
             self.trouble = None
         except OSError as error:
             if self.trouble is None:
-                logger.error("the head of the audit log can't be noted in %s: %s", self.path, error)
+                logger.error("the head of the audit log cannot be noted in %s: %s", self.path, error)
             self.trouble = str(error)
 
     def note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:

@@ -44,7 +44,7 @@ def make_home(folder: Path) -> None:
             with suppress(FileNotFoundError):  # a temporary one
                 _close_file(Path(file))
     except OSError as error:
-        raise _unusable(f"The data folder {folder} can't be used", error) from error
+        raise _unusable(f"The data folder {folder} cannot be used", error) from error
 
 
 def _ignore(folder: Path) -> None:
@@ -65,14 +65,14 @@ def make_database_file(path: Path) -> None:
             with suppress(FileNotFoundError):
                 _close_file(path.with_name(path.name + suffix))
     except OSError as error:
-        raise _unusable(f"The database {path} can't be written", error) from error
+        raise _unusable(f"The database {path} cannot be written", error) from error
 
 
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:
-        raise _unusable(f"The data folder {folder} can't be made", error) from error
+        raise _unusable(f"The data folder {folder} cannot be made", error) from error
 
 
 def _close_folder(folder: Path) -> None:

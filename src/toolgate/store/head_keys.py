@@ -179,7 +179,7 @@ def _ed25519() -> Any:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
         raise StoreError(
-            "Heads of the audit log can't be signed: the package cryptography is not installed.",
+            "Heads of the audit log cannot be signed: the package cryptography is not installed.",
             suggestion="pip install cryptography",
         ) from None
     return ed25519
@@ -203,6 +203,6 @@ def write_private(path: Path, content: bytes) -> None:
 def unusable(path: Path, error: Exception) -> StoreError:
     words = getattr(error, "strerror", None) or type(error).__name__
     return StoreError(
-        f"{path}, which is kept apart from the audit log, can't be used: {words}.",
+        f"{path}, which is kept apart from the audit log, cannot be used: {words}.",
         suggestion="Check the rights on it and its folder, or name another folder in audit.folder.",
     )

@@ -49,7 +49,7 @@ class FileSink:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(f"The sink of audit heads {self.path} can't be read: {error.strerror or error}.") from None
+            raise StoreError(f"The sink of audit heads {self.path} cannot be read: {error.strerror or error}.") from None
         found = [parse(line) for line in lines if line.strip()]
         return [head for head in found if head is None or head.log == log]
 

@@ -239,6 +239,6 @@ def _explain(url: str, error: Exception) -> StoreError:
     if isinstance(error, asyncpg.IntegrityConstraintViolationError):
         return StoreError(f"The database refused a row: {error}.")
     return StoreError(
-        f"The database {place} can't be used: {str(error) or type(error).__name__}.",
+        f"The database {place} cannot be used: {str(error) or type(error).__name__}.",
         suggestion="Check that the server runs and that TOOLGATE_DATABASE_URL names it with the right user and password.",
     )

@@ -104,9 +104,9 @@ class Presence:
             try:
                 await self._renew()
             except StoreError as error:
-                logger.warning("this process can't show that it is alive: %s", error)
+                logger.warning("this process cannot show that it is alive: %s", error)
             except Exception:  # whatever it is, the next sign may succeed
-                logger.exception("this process can't show that it is alive")
+                logger.exception("this process cannot show that it is alive")
 
     async def _renew(self) -> None:
         before, began = self._seen, awake()

@@ -238,7 +238,7 @@ def _explain(place: str, error: Exception) -> StoreError:
         )
     if "readonly" in words or "unable to open" in words or "read-only" in words:
         return StoreError(
-            f"The database {place} can't be written: {words}.",
+            f"The database {place} cannot be written: {words}.",
             suggestion="Check the rights on the file and its folder, or set TOOLGATE_HOME to a folder where you may write.",
         )
     if "locked" in words:
@@ -248,4 +248,4 @@ def _explain(place: str, error: Exception) -> StoreError:
         )
     if "full" in words:
         return StoreError(f"The disk of the database {place} is full.", suggestion="Free some room; nothing was lost.")
-    return StoreError(f"The database {place} can't be used: {words}.")
+    return StoreError(f"The database {place} cannot be used: {words}.")

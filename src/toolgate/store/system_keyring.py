@@ -47,7 +47,7 @@ def refusal(accepted: str | None) -> str | None:
         backend: Any = keyring.get_keyring()
         chained = [_class_of(one) for one in backend.backends] if _class_of(backend) == CHAINER else [_class_of(backend)]
     except Exception as error:
-        return f"the keyring that is configured can't be loaded ({type(error).__name__})"
+        return f"the keyring that is configured cannot be loaded ({type(error).__name__})"
     names = [name for name in chained if name not in NO_BACKENDS]
     if not names:
         return "this machine has no keyring"

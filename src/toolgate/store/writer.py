@@ -228,7 +228,7 @@ class LoggedStore(ABC):
             self.trouble = None
         except BaseException as error:
             if self.trouble is None:
-                logger.error("the store can't write: %s", error)
+                logger.error("the store cannot write: %s", error)
             self.trouble = str(error)
             self._soon(self._tell_of, [item for item in batch if isinstance(item, AwaitedWrite)], error)
             queue.extendleft(item for item in reversed(batch) if not isinstance(item, AwaitedWrite))

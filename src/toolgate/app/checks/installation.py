@@ -27,10 +27,11 @@ from toolgate.gates.policy.documents import PolicyError
 from toolgate.gates.secrets.sources import Vault
 from toolgate.model import LOCAL, MASK
 from toolgate.registry.export import is_exact
-from toolgate.settings import NOT_SETTINGS, SECRET_PREFIX, VARIABLE_PREFIX, Settings, load_settings
+from toolgate.settings import VARIABLE_PREFIX, Settings, load_settings, variables_of_settings
 from toolgate.store import log
 from toolgate.store.data_folder import make_home
 from toolgate.store.database import Transaction
+from toolgate.store.sql import value
 from toolgate.trust import Untrusted, working_directory
 
 TOOL_CHECK_SECONDS = 5.0
@@ -56,8 +57,7 @@ async def examine(file: Path | None, overrides: Mapping[str, Any]) -> AsyncGener
     except SettingsError as error:
         yield Check("settings", "fault", error.message, error.suggestion)
         return
-    yield _settings(settings)
-    for check in _unknown_variables():
+    for check in _settings(settings):
         yield check
     yield _home(settings)
     try:
@@ -103,28 +103,17 @@ def _project() -> Iterator[Check]:
         yield Check("project", "unused", found.ignored)
 
 
-def _settings(settings: Settings) -> Check:
-    names = sorted(
-        name for name in os.environ if name.startswith(VARIABLE_PREFIX) and _setting(name) in Settings.model_fields
-    )
+def _settings(settings: Settings) -> Iterator[Check]:
+    variables = variables_of_settings(os.environ)
+    names = [name for name, path in variables.items() if path[0] in Settings.model_fields]
     file = settings.read_from
     nothing = f"no {SETTINGS_FILE} here or above, so defaults; `toolgate init` writes one"
     words = f"read from {file.absolute()}" if file else nothing
-    return Check("settings", "ok", f"{words}; environment: {', '.join(names)}" if names else words)
-
-
-def _unknown_variables() -> Iterator[Check]:
-    for name in sorted(os.environ):
-        if not name.startswith(VARIABLE_PREFIX) or name.startswith(SECRET_PREFIX) or name in NOT_SETTINGS:
-            continue
-        if _setting(name) not in Settings.model_fields:
-            near = nearest(_setting(name), Settings.model_fields)
-            advice = f"Did you mean {VARIABLE_PREFIX}{near.upper()}?" if near else None
-            yield Check("settings", "warning", f"the variable {name} is no setting of this version", advice)
-
-
-def _setting(variable: str) -> str:
-    return variable.removeprefix(VARIABLE_PREFIX).lower().split("__")[0]
+    yield Check("settings", "ok", f"{words}; environment: {', '.join(names)}" if names else words)
+    for name in sorted(variables.keys() - names):
+        near = nearest(variables[name][0], Settings.model_fields)
+        advice = f"Did you mean {VARIABLE_PREFIX}{near.upper()}?" if near else None
+        yield Check("settings", "warning", f"the variable {name} is no setting of this version", advice)
 
 
 def _home(settings: Settings) -> Check:
@@ -140,7 +129,7 @@ def _home(settings: Settings) -> Check:
         return Check("home", "fault", error.message, error.suggestion)
     except OSError as error:
         advice = "Run where you may write, or set TOOLGATE_HOME to a folder where you may."
-        return Check("home", "fault", f"{home.absolute()} can't be written: {error.strerror or error}", advice)
+        return Check("home", "fault", f"{home.absolute()} cannot be written: {error.strerror or error}", advice)
     message = f"{home.absolute()} can be written, {free / 1e9:,.1f} GB are free"
     return (
         Check("home", "warning", message, "Free some disk space.") if free < LOW_DISK_BYTES else Check("home", "ok", message)
@@ -152,16 +141,11 @@ def _home(settings: Settings) -> Check:
 
 async def _database(app: App) -> AsyncIterator[Check]:
     place, store, begun = re.sub(r"//[^@/]*@", "//", app.settings.database), app.parts.store, perf_counter()
-    schema = await store.read(_schema())
+    schema = await store.read(value("SELECT max(number) FROM toolgate_schema"))
     read = perf_counter()
     await store.transact(_write_the_same())
     times = f"read in {(read - begun) * 1000:.1f} ms, written durably in {(perf_counter() - read) * 1000:.1f} ms"
     yield Check("database", "ok", f"{place}, schema {schema}, {times}")
-
-
-def _schema() -> Transaction[int]:
-    rows = yield "SELECT max(number) FROM toolgate_schema", {}
-    return int(rows[0][0])
 
 
 def _write_the_same() -> Transaction[None]:
@@ -180,14 +164,14 @@ async def _end_of_log(app: App) -> Check:
         noted, end = await app.audit.heads()
         at_noted = await app.parts.store.read(log.after(noted.seq - 1, 1)) if noted is not None else []
     except (ToolgateError, OSError, ValueError) as error:
-        return Check("audit log", "fault", f"the end of the log can't be read: {error}")
+        return Check("audit log", "fault", f"the end of the log cannot be read: {error}")
     ends = f"ends at row {end.seq:,}"
     if app.settings.in_memory:
         return Check("audit log", "ok", f"{ends}; in memory, it ends with this process")
     if noted is None:
         if end.seq == 0:
             return Check("audit log", "ok", "empty")
-        words = f"{ends}, but no head is noted outside the database, so a cut tail can't be seen"
+        words = f"{ends}, but no head is noted outside the database, so a cut tail cannot be seen"
         return Check("audit log", "warning", words, "Find out who removed the file.")
     if not at_noted or (at_noted[0][0], at_noted[0][-1]) != tuple(noted):
         words = f"{ends}, but row {noted.seq:,} differs from what was noted outside the database"
@@ -311,7 +295,7 @@ def _vault(source: Vault) -> Check:
     except ToolgateError as error:
         return Check("credentials", broken, f"{source.name}: {error.message}", error.suggestion)
     if why_not is not None:
-        lost = f"; its {plural(held, 'secret')} can't be read" if held else ""
+        lost = f"; its {plural(held, 'secret')} cannot be read" if held else ""
         return Check("credentials", broken if held else "warning", f"{source.name}: {why_not}{lost}")
     return Check("credentials", "ok", f"{source.name}: {plural(held, 'secret')}")
 

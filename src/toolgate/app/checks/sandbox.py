@@ -31,7 +31,7 @@ async def sandbox_checks(app: App) -> AsyncIterator[Check]:
     for found in await sandbox.survey():
         if not found.available:
             advice = None if in_use is None else f"Not needed: {in_use} is in use."
-            yield Check("sandbox", "unused", f"{found.name} can't be used: {found.reason}", advice)
+            yield Check("sandbox", "unused", f"{found.name} cannot be used: {found.reason}", advice)
         elif found.name == "docker" and in_use != "docker":
             yield Check("sandbox", "ok", "docker answers: `docker_run` uses it")
         elif found.name != in_use:
@@ -47,7 +47,7 @@ def _without(backend: str, error: NotReached) -> Check:
     refused = "tools of tier execute, custom tools and MCP servers in a jail are refused"
     if backend != "auto":
         return Check(
-            "sandbox", "fault", f"{backend}, which sandbox.backend names, can't be used: {refused}", error.suggestion
+            "sandbox", "fault", f"{backend}, which sandbox.backend names, cannot be used: {refused}", error.suggestion
         )
     words = f"no backend can be used: {refused}; small Python runs in Monty"
     return Check("sandbox", "warning", words, "Install bubblewrap: `apt install bubblewrap`, or your system's package.")
@@ -63,5 +63,5 @@ async def _lane(sandbox: Sandbox, name: str, language: Language, code: str) -> C
         return Check("sandbox", "fault", f"{name}: {ran.failure}")
     if name == "monty" and ran.lane != name and sandbox.settings.monty:
         advice = "The log says why it does not start." if is_installed("sandbox") else install_command("sandbox")
-        return Check("sandbox", "warning", f"Monty can't be used, so small Python runs in {ran.lane}", advice)
+        return Check("sandbox", "warning", f"Monty cannot be used, so small Python runs in {ran.lane}", advice)
     return Check("sandbox", "ok", f"{name}: runs in {ran.lane}, {ran.seconds * 1000:.0f} ms from cold")

@@ -20,7 +20,7 @@ def server_state(one: ServerStatus, lacking: Sequence[str]) -> Check:
     if lacking:
         return Check("servers", "warning", f"needs the secret {lacking[0]}", f"toolgate secrets set {lacking[0]} --servers")
     if one.problem is not None:
-        return Check("servers", "fault", f"can't be used: {one.problem}", f"toolgate servers refresh {one.name}")
+        return Check("servers", "fault", f"cannot be used: {one.problem}", f"toolgate servers refresh {one.name}")
     if one.listed_at is None:
         return Check("servers", "warning", "not started yet", f"toolgate servers refresh {one.name}")
     in_use = f"{plural(one.accepted, 'tool')} in use" if one.accepted else ""
@@ -67,7 +67,7 @@ async def _check(app: App, before: ServerStatus) -> Check:
     except ToolgateError as error:
         return Check("servers", "fault", f"{name}: {error.message}", error.suggestion)
     except Exception as error:  # noqa: BLE001 - one server, whatever it does, does not end the report on all others
-        return Check("servers", "fault", f"{name} can't be checked: {described(error)[:300]}")
+        return Check("servers", "fault", f"{name} cannot be checked: {described(error)[:300]}")
     status = await app.servers.get(name)
     jail = status.standing.jail if status.standing is not None else None
     held = f"in {jail}" if jail else "not in a jail" if status.settings.url is None else "remote"
