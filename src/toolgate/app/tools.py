@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from toolgate.sandbox.custom.file import ToolFile
 
 
-class FlagOptions(TypedDict, total=False):
+class FlagTerms(TypedDict, total=False):
     """For whom a tool is enabled or disabled, why, and who does it."""
 
     tenant: str | None
@@ -261,11 +261,11 @@ class ToolsFacet(CallableFacet):
 
     # -- for whom they are enabled
 
-    async def enable(self, tool: str, **flag: Unpack[FlagOptions]) -> None:
+    async def enable(self, tool: str, **flag: Unpack[FlagTerms]) -> None:
         """Enables a tool for everybody, for a tenant, or for a persona."""
         await self.set_enabled(tool, True, **flag)
 
-    async def disable(self, tool: str, **flag: Unpack[FlagOptions]) -> None:
+    async def disable(self, tool: str, **flag: Unpack[FlagTerms]) -> None:
         """Disables a tool for everybody, for a tenant, or for a persona."""
         await self.set_enabled(tool, False, **flag)
 
