@@ -54,7 +54,7 @@ async def engine(home: Path | None = None, **servers: ServerSettings) -> AsyncIt
 
 async def call(servers: UpstreamServers, server: str, tool: str, caller: Any = None, **arguments: Any) -> str:
     """The text that a tool answers with."""
-    result = await servers.request(server, "tools/call", {"name": tool, "arguments": arguments}, caller=caller)
+    result = await servers[server].request("tools/call", {"name": tool, "arguments": arguments}, caller=caller)
     return str(result["content"][0]["text"])
 
 

@@ -79,7 +79,7 @@ async def test_a_server_of_the_settings_is_not_tried_again_and_again_without_the
         with pytest.raises(MissingExtra):
             await app.servers.refresh("mine")
         with pytest.raises(CallError, match=r"install the extra toolgate\[mcp\]") as raised:
-            await app.parts.servers_engine.listed("mine", "tools")
+            await app.parts.servers_engine["mine"].listed("tools")
         assert "next start" not in raised.value.message
         assert sys.executable not in str(raised.value)  # it may be a caller who is told
         assert (await app.servers.get("mine")).to_dict()["starts"] == 0

@@ -31,7 +31,7 @@ async def is_late(servers: Any) -> None:
 
 async def test_what_is_asked_of_a_call_that_was_given_up_is_not_asked_of_another_caller() -> None:
     async with engine(one=bad()) as servers:
-        await servers.about("one")
+        await servers["one"].about()
         bob = Noting({"action": "accept"})
         other = asyncio.create_task(call(servers, "one", "slow", bob, seconds=1.0, say="bob's"))
         await has_come(servers, "one", "slow")
@@ -63,7 +63,7 @@ async def test_once_it_was_answered_after_all_the_next_caller_is_asked_again() -
 async def test_a_server_that_is_started_anew_has_forgotten_it() -> None:
     async with engine(one=bad()) as servers:
         await given_up(servers, answers=False)
-        await servers.restart("one")
+        await servers["one"].restart()
         bob = Noting({"action": "accept"})
         assert await call(servers, "one", "ask", bob, method="elicitation/create") == '{"action": "accept"}'
 
@@ -89,15 +89,15 @@ async def test_the_last_words_of_a_server_that_died_in_a_call_are_for_operators(
 
 async def test_a_request_can_be_for_the_very_program_that_was_looked_at() -> None:
     async with engine(one=bad()) as servers:
-        await servers.about("one")
-        start = servers.starts("one")
-        said = await servers.request("one", "ping", {}, start=start)
+        await servers["one"].about()
+        start = servers["one"].starts
+        said = await servers["one"].request("ping", {}, start=start)
         assert said == {}
         with pytest.raises(ConnectionLost):
             await call(servers, "one", "die")
         with pytest.raises(Restarted, match="was restarted"):
-            await servers.request("one", "ping", {}, start=start)
-        assert await servers.request("one", "ping", {}, start=servers.starts("one")) == {}
+            await servers["one"].request("ping", {}, start=start)
+        assert await servers["one"].request("ping", {}, start=servers["one"].starts) == {}
 
 
 # -- time
@@ -106,19 +106,19 @@ async def test_a_request_can_be_for_the_very_program_that_was_looked_at() -> Non
 async def test_a_server_has_the_time_that_a_call_was_given_however_silent_it_is() -> None:
     async with engine(one=bad(heartbeat_seconds=0.2)) as servers:
         params = {"name": "busy", "arguments": {"seconds": 2.0}}
-        said = await servers.request("one", "tools/call", params, seconds=60)
+        said = await servers["one"].request("tools/call", params, seconds=60)
         assert said["content"][0]["text"] == "done"
         assert standing(servers, "one").starts == 1
 
 
 async def test_one_that_hangs_is_started_anew_though_calls_keep_coming() -> None:
     async with engine(one=bad(heartbeat_seconds=0.2)) as servers:
-        await servers.about("one")
+        await servers["one"].about()
         calls = []
         began = time.monotonic()
         while standing(servers, "one").starts == 1 and time.monotonic() - began < SOON:
             params = {"name": "busy", "arguments": {"seconds": 30}}
-            calls.append(asyncio.create_task(servers.request("one", "tools/call", params, seconds=0.6)))
+            calls.append(asyncio.create_task(servers["one"].request("tools/call", params, seconds=0.6)))
             asyncio.get_running_loop().call_later(0.6, calls[-1].cancel)
             await asyncio.sleep(0.1)
         assert standing(servers, "one").starts > 1

@@ -42,7 +42,7 @@ async def test_one_that_can_not_be_reached_is_left_alone_after_a_while(tmp_path:
     async with opened(tmp_path, upstream.settings(restarts=0), breaker={"failures": 2}) as app:
         assert (await app.invoke("mcp_one_works", {})).ok
         upstream.file.unlink()
-        await app.parts.servers_engine.stop("one")
+        await app.parts.servers_engine["one"].stop()
         codes = [
             outcome.error and outcome.error.code for outcome in [await app.invoke("mcp_one_works", {}) for _ in range(3)]
         ]

@@ -110,7 +110,7 @@ async def heard(servers: UpstreamServers) -> dict[str, Any]:
 
     async def ask(method: str, params: dict[str, Any]) -> Any:
         try:
-            return await servers.request("one", method, params, caller=caller)
+            return await servers["one"].request(method, params, caller=caller)
         except ErrorResponse as error:
             return [error.message, error.words, error.data, error.details, str(error)]
         except InputRequired as more:
@@ -122,8 +122,8 @@ async def heard(servers: UpstreamServers) -> dict[str, Any]:
     for method in ("resources/read", "prompts/get", "completion/complete", "tasks/get"):
         found[method] = await ask(method, {"uri": "mem://one", "name": "p", "taskId": "t"})
     for what in LISTS:
-        found[what] = await servers.listed("one", what)
-    about = await servers.about("one")
+        found[what] = await servers["one"].listed(what)
+    about = await servers["one"].about()
     found |= {"capabilities": about.capabilities, "info": about.info, "instructions": about.instructions}
     return found | {"progress": caller.steps, "log": caller.logs, "ask": [found["ask"], caller.asked]}
 
@@ -145,7 +145,7 @@ def check(found: dict[str, Any], *secrets: str) -> None:
 async def test_a_program_s_secret_is_in_nothing_that_it_says(era: str) -> None:
     async with engine(program(era), {"PW": SECRET}) as servers:
         found = await heard(servers)
-        assert (await servers.about("one")).protocol == ("2026-07-28" if era == "modern" else "2025-11-25")
+        assert (await servers["one"].about()).protocol == ("2026-07-28" if era == "modern" else "2025-11-25")
         assert found["error"][0] == f"pw {MASK}!"
         check(found, SECRET)
         about = standing(servers, "one").about
@@ -218,7 +218,7 @@ async def test_a_program_that_is_started_with_another_secret_gives_away_neither(
     async with engine(program("old"), secrets) as servers:
         check({"result": await call(servers, "one", "result")}, "the-first-one")
         secrets["PW"] = "the-second-one"
-        await servers.restart("one")
+        await servers["one"].restart()
         check({"result": await call(servers, "one", "result")}, "the-second-one")
         servers.set("one", program("old", start_seconds=9))
         said = await call(servers, "one", "echo", old="the-first-one", new="the-second-one")
@@ -242,7 +242,7 @@ async def test_a_token_that_was_renewed_in_the_middle_of_a_call_is_concealed(
             await call(servers, "one", "echo")
             after = vault.kept()["tokens"]
             assert after["access_token"] != before["access_token"]
-            conceal = servers._of("one").masker.mask_value
+            conceal = servers["one"].masker.mask_value
             for token in (before["access_token"], after["access_token"], after["refresh_token"]):
                 assert conceal({"said": f"Bearer {token}"}) == {"said": f"Bearer {MASK}"}
 
@@ -277,8 +277,8 @@ async def test_what_a_call_hands_over_in_secret_is_shown_to_nobody(monkeypatch: 
 async def test_a_secret_that_is_a_word_of_the_protocol_does_not_stop_a_server(era: str, secret: str) -> None:
     async with engine(program(era), {"PW": secret}) as servers:
         assert await call(servers, "one", "result") == f"pw {MASK}!"
-        assert [one["name"] for one in await servers.listed("one", "tools")] == ["result"]
-        got = await servers.request("one", "prompts/get", {"name": "p"})
+        assert [one["name"] for one in await servers["one"].listed("tools")] == ["result"]
+        got = await servers["one"].request("prompts/get", {"name": "p"})
         assert got["messages"] == [{"role": "user", "content": {"type": "text", "text": f"pw {MASK}!"}}]
 
 

@@ -59,7 +59,7 @@ async def test_many_who_want_it_at_once_start_it_once() -> None:
 
 async def test_an_old_server_says_what_it_is() -> None:
     async with engine(one=bad()) as servers:
-        about = await servers.about("one")
+        about = await servers["one"].about()
         assert about.protocol == "2025-11-25"
         assert about.info == {"name": "bad", "version": "1"}
         assert about.capabilities["tools"] == {"listChanged": True}
@@ -67,7 +67,7 @@ async def test_an_old_server_says_what_it_is() -> None:
 
 async def test_a_modern_server_says_what_it_is() -> None:
     async with engine(one=modern()) as servers:
-        about = await servers.about("one")
+        about = await servers["one"].about()
         assert about.protocol == "2026-07-28"
         assert about.info["name"] == "toolgate-fixture"
         assert await call(servers, "one", "test_simple_text") == "This is a simple text response for testing."
@@ -83,8 +83,8 @@ async def test_a_protocol_error_keeps_its_number_and_words() -> None:
 
 async def test_a_server_that_is_not_there_is_named() -> None:
     async with engine(one=bad()) as servers:
-        with pytest.raises(Unreachable, match="Unknown MCP server: 'two'"):
-            await servers.request("two", "tools/call", {})
+        with pytest.raises(Unreachable, match="There is no server named 'two'"):
+            await servers["two"].request("tools/call", {})
 
 
 async def test_one_that_is_not_enabled_is_not_started() -> None:
@@ -270,33 +270,33 @@ async def test_a_list_is_asked_for_once_and_again_when_the_server_says_that_it_c
     events: list[Any] = []
     async with engine(one=bad()) as servers:
         servers.listen(told(events))
-        names = [tool["name"] for tool in await servers.listed("one", "tools")]
+        names = [tool["name"] for tool in await servers["one"].listed("tools")]
         assert names == ["echo", "die", "never", "slow"]
-        assert await servers.listed("one", "tools") is await servers.listed("one", "tools")
+        assert await servers["one"].listed("tools") is await servers["one"].listed("tools")
         await call(servers, "one", "change", tools=["echo", "new"])
         await until(lambda: ("one", "tools", None) in events, "the change is told")
-        assert [tool["name"] for tool in await servers.listed("one", "tools")] == ["echo", "new"]
+        assert [tool["name"] for tool in await servers["one"].listed("tools")] == ["echo", "new"]
 
 
 async def test_a_modern_server_tells_of_changes_too_and_its_list_is_kept_no_longer_than_it_says() -> None:
     events: list[Any] = []
     async with engine(one=modern()) as servers:
         servers.listen(told(events))
-        before = {tool["name"] for tool in await servers.listed("one", "tools")}
+        before = {tool["name"] for tool in await servers["one"].listed("tools")}
         await call(servers, "one", "test_trigger_tool_change")
         await until(lambda: ("one", "tools", None) in events, "the change is told")
-        after = {tool["name"] for tool in await servers.listed("one", "tools")}
+        after = {tool["name"] for tool in await servers["one"].listed("tools")}
         assert before ^ after == {"test_added_tool"}
 
 
 async def test_all_pages_are_read() -> None:
     async with engine(one=bad("pages")) as servers:
-        assert [tool["name"] for tool in await servers.listed("one", "tools")] == [f"tool_{n}" for n in range(1_000)]
+        assert [tool["name"] for tool in await servers["one"].listed("tools")] == [f"tool_{n}" for n in range(1_000)]
 
 
 async def test_a_server_without_prompts_has_none() -> None:
     async with engine(one=bad()) as servers:
-        assert await servers.listed("one", "prompts") == []
+        assert await servers["one"].listed("prompts") == []
 
 
 async def test_those_who_say_the_same_again_and_again_are_passed_on_now_and_then() -> None:
@@ -327,15 +327,15 @@ async def test_whoever_subscribes_hears_of_a_resource_until_the_last_has_left(se
                 await asyncio.sleep(0.05)
             return ("one", "resource", uri) in events
 
-        await servers.subscribe("one", uri)
-        await servers.subscribe("one", uri)
+        await servers["one"].subscribe(uri)
+        await servers["one"].subscribe(uri)
         assert await heard(SOON)
-        await servers.unsubscribe("one", uri)
+        await servers["one"].unsubscribe(uri)
         await asyncio.sleep(0.5)
         assert await heard(SOON), "another one wants to hear of it"
-        await servers.restart("one")
+        await servers["one"].restart()
         assert await heard(SOON), "also after it was started anew"
-        await servers.unsubscribe("one", uri)
+        await servers["one"].unsubscribe(uri)
         await asyncio.sleep(0.5)
         if settings.cwd is None:  # that one says it to anybody
             assert json.loads(await call(servers, "one", "subscribed")) == []
@@ -404,13 +404,13 @@ async def test_whoever_restarts_a_server_that_rests_need_not_wait(tmp_path: Path
             await call(servers, "one", "echo")
         await until(lambda: standing(servers, "one").state == "resting", "it rests")
         there.touch()
-        await servers.restart("one")
+        await servers["one"].restart()
         assert await call(servers, "one", "echo", say="well") == "well"
 
 
 async def test_one_that_starts_and_ends_at_once_again_and_again_is_left_alone() -> None:
     async with engine(one=bad("short", restarts=2, rest_seconds=60)) as servers:
-        await servers.about("one")
+        await servers["one"].about()
         await until(lambda: standing(servers, "one").state == "resting", "it rests")
         assert standing(servers, "one").starts == 3
 
@@ -426,7 +426,7 @@ async def test_a_server_that_does_not_answer_its_heartbeat_is_started_anew() -> 
 async def test_a_server_that_answers_its_heartbeat_is_left_in_peace() -> None:
     for _ in range(5):  # more than once only where the machine held a server up for as long as it may be silent
         async with engine(old=bad(heartbeat_seconds=0.5), new=modern(heartbeat_seconds=0.5)) as servers:
-            await asyncio.gather(servers.about("old"), servers.about("new"))
+            await asyncio.gather(servers["old"].about(), servers["new"].about())
             await asyncio.sleep(1.7)
             stand = [(one.state, one.starts) for one in servers.statuses()]
         if stand == [("up", 1), ("up", 1)]:
@@ -448,7 +448,7 @@ async def test_a_server_is_left_in_peace_whose_answer_came_while_this_process_wa
     monkeypatch.setattr(Connection, "beat", held_up)
     for _ in range(5):  # as above
         async with engine(one=bad(heartbeat_seconds=0.5)) as servers:
-            await servers.about("one")
+            await servers["one"].about()
             await asyncio.sleep(1.7)
             starts = standing(servers, "one").starts
         if starts == 1:
@@ -496,9 +496,9 @@ async def test_one_that_is_removed_is_stopped_and_whoever_waits_is_told() -> Non
 async def test_stop_and_restart() -> None:
     async with engine(one=bad()) as servers:
         first = int(await call(servers, "one", "pid"))
-        await servers.stop("one")
+        await servers["one"].stop()
         assert (alive(first), standing(servers, "one").state) == (False, "idle")
         second = int(await call(servers, "one", "pid"))
-        await servers.restart("one")
+        await servers["one"].restart()
         assert standing(servers, "one").state == "up"
         assert len({first, second, int(await call(servers, "one", "pid"))}) == 3

@@ -270,21 +270,21 @@ async def test_a_program_that_was_started_since_it_was_compared_is_compared_befo
     async with opened(tmp_path, plain=upstream.settings()) as app:
         await accepted(app, "plain")
         first = orjson.loads((await app.invoke("mcp_plain_say", {})).output)["pid"]
-        engine, request, calls = app.parts.servers_engine, app.parts.servers_engine.request, 0
-        starts = engine.starts("plain")
+        engine, request, calls = app.parts.servers_engine, app.parts.servers_engine["plain"].request, 0
+        starts = engine["plain"].starts
 
-        async def held_up(server: str, method: str, params: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
+        async def held_up(method: str, params: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
             nonlocal calls
             calls += 1
             if calls == 1:
                 upstream.offer(tool("say", "Says something else." if changed else "Says something."))
                 os.kill(first, signal.SIGKILL)
                 async with asyncio.timeout(30):
-                    while engine.starts("plain") == starts or engine.statuses()[0].state != "up":
+                    while engine["plain"].starts == starts or engine.statuses()[0].state != "up":
                         await asyncio.sleep(0.01)
-            return await request(server, method, params, **more)
+            return await request(method, params, **more)
 
-        monkeypatch.setattr(engine, "request", held_up)
+        monkeypatch.setattr(engine["plain"], "request", held_up)
         outcome = await app.invoke("mcp_plain_say", {})
         if changed:
             assert outcome.error is not None

@@ -26,9 +26,9 @@ from toolgate import App
 from toolgate.errors import CallError
 from toolgate.gates.secrets.names import NAME
 from toolgate.mcp.client.http_transport import HttpTransport
-from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.oauth.login import LoginFailed, login
+from toolgate.mcp.client.oauth.token_store import secret_name
 from toolgate.mcp.client.servers import UpstreamServers
-from toolgate.mcp.client.token_store import secret_name
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuthSettings, ServerSettings
 
@@ -368,7 +368,7 @@ async def test_tokens_are_not_sent_where_others_can_read_them() -> None:
 
 
 async def test_a_server_that_is_not_there_is_said() -> None:
-    with pytest.raises(LoginFailed, match="can't be reached"):
+    with pytest.raises(LoginFailed, match="cannot be reached"):
         await Vault().log_in(guarded_by("http://127.0.0.1:9/mcp"))
 
 

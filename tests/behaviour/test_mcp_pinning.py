@@ -244,14 +244,15 @@ async def test_a_server_with_many_tools_that_keeps_saying_that_they_change_is_as
     upstream = Upstream(tmp_path, *tools)
     async with app_with(tmp_path, "memory://", upstream) as app:
         await app.servers.refresh("plain")
-        listed = app.parts.servers_engine.listed
+        server = app.parts.servers_engine["plain"]
+        listed = server.listed
 
         async def counted(*of: Any, **more: Any) -> list[dict[str, Any]]:
             nonlocal asked
             asked += 1
             return await listed(*of, **more)
 
-        monkeypatch.setattr(app.parts.servers_engine, "listed", counted)
+        monkeypatch.setattr(server, "listed", counted)
         for number in range(60):
             upstream.offer(*tools, changed=number)
             await asyncio.sleep(0.025)

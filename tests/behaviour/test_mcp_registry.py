@@ -121,7 +121,7 @@ async def test_with_mcp_turned_off_no_server_is_started_and_no_tool_of_theirs_is
         assert [one for one in await app.tools.list() if one.source == "mcp"] == []
         with pytest.raises(SettingsError, match=r"mcp\.enabled is false"):
             await app.servers.refresh("plain")
-        assert not app.parts.servers_engine.starts("plain")
+        assert not app.parts.servers_engine["plain"].starts
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
             await app.servers.add("remote", {"url": f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", "oauth": {}})

@@ -70,22 +70,22 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
 
 async def test_tools_are_listed_and_called(server: ServerSettings) -> None:
     async with engine(one=server) as servers:
-        names = {tool["name"] for tool in await servers.listed("one", "tools")}
+        names = {tool["name"] for tool in await servers["one"].listed("tools")}
         assert "test_simple_text" in names
         assert await call(servers, "one", "test_simple_text") == "This is a simple text response for testing."
 
 
 async def test_all_kinds_of_content_come_through_as_they_are(server: ServerSettings) -> None:
     async with engine(one=server) as servers:
-        answer = await servers.request("one", "tools/call", {"name": "test_multiple_content_types", "arguments": {}})
+        answer = await servers["one"].request("tools/call", {"name": "test_multiple_content_types", "arguments": {}})
         assert [part["type"] for part in answer["content"]] == ["text", "image", "resource"]
-        image = await servers.request("one", "tools/call", {"name": "test_image_content", "arguments": {}})
+        image = await servers["one"].request("tools/call", {"name": "test_image_content", "arguments": {}})
         assert base64.b64decode(image["content"][0]["data"])[:4] == b"\x89PNG"
 
 
 async def test_a_tool_that_fails_is_an_answer_and_a_tool_that_is_not_there_is_a_refusal(server: ServerSettings) -> None:
     async with engine(one=server) as servers:
-        answer = await servers.request("one", "tools/call", {"name": "test_error_handling", "arguments": {}})
+        answer = await servers["one"].request("tools/call", {"name": "test_error_handling", "arguments": {}})
         assert answer["isError"] is True
         with pytest.raises(ErrorResponse) as raised:
             await call(servers, "one", "no_such_tool")
@@ -109,27 +109,27 @@ async def test_a_tool_can_ask_whoever_called(server: ServerSettings) -> None:
     async with engine(one=server) as servers:
         arguments = {"name": "test_elicitation", "arguments": {"message": "Who are you?"}}
         try:
-            answer = await servers.request("one", "tools/call", arguments, caller=person)
+            answer = await servers["one"].request("tools/call", arguments, caller=person)
         except InputRequired as more:  # the new protocol: asked by coming again
             answers = {name: await person.ask(one["method"], one["params"]) for name, one in more.requests.items()}
             again = {**arguments, "inputResponses": answers, "requestState": more.state}
-            answer = await servers.request("one", "tools/call", again, caller=person)
+            answer = await servers["one"].request("tools/call", again, caller=person)
     assert [method for method, _ in person.asked] == ["elicitation/create"]
     assert "ada" in json.dumps(answer)
 
 
 async def test_resources_and_prompts_are_there_too(server: ServerSettings) -> None:
     async with engine(one=server) as servers:
-        read = await servers.request("one", "resources/read", {"uri": "test://static-text"})
+        read = await servers["one"].request("resources/read", {"uri": "test://static-text"})
         assert read["contents"][0]["uri"] == "test://static-text"
-        prompt = await servers.request("one", "prompts/get", {"name": "test_simple_prompt", "arguments": {}})
+        prompt = await servers["one"].request("prompts/get", {"name": "test_simple_prompt", "arguments": {}})
         assert prompt["messages"][0]["role"] == "user"
 
 
 async def test_many_calls_at_once_each_get_their_own_answer(server: ServerSettings) -> None:
     async with engine(one=server) as servers:
         uris = [f"test://template/{number}/data" for number in range(40)]
-        read = await asyncio.gather(*(servers.request("one", "resources/read", {"uri": uri}) for uri in uris))
+        read = await asyncio.gather(*(servers["one"].request("resources/read", {"uri": uri}) for uri in uris))
         assert [one["contents"][0]["uri"] for one in read] == uris
         assert standing(servers, "one").starts == 1
 
@@ -142,7 +142,7 @@ async def test_a_stream_that_the_server_breaks_off_is_taken_up_again(server: Ser
 async def test_numbers_of_any_size_reach_the_server(server: ServerSettings) -> None:
     async with engine(one=server) as servers:
         arguments = {"name": "test_simple_text", "arguments": {}, "_meta": {"example.com/number": 2**80}}
-        assert (await servers.request("one", "tools/call", arguments))["content"]
+        assert (await servers["one"].request("tools/call", arguments))["content"]
 
 
 # -- the quick way is the same as the other
@@ -154,7 +154,7 @@ async def test_the_quick_way_sends_what_the_session_sends(monkeypatch: pytest.Mo
 
     async def sent(old: bool) -> tuple[dict[str, str], dict[str, Any]]:
         async with odd(old=old) as (_, at), engine(one=ServerSettings(url=f"{at.url}/mcp")) as servers:
-            await servers.request("one", "tools/call", arguments, caller=person)
+            await servers["one"].request("tools/call", arguments, caller=person)
             asked = next(one for one in at.asked if one.method == "POST" and one.json.get("method") == "tools/call")
         mine = {"accept", "accept-encoding", "content-type"}
         headers = {name: value for name, value in asked.headers.items() if name in mine or name.startswith("mcp-")}
@@ -229,9 +229,9 @@ async def test_connecting_again_and_again_leaves_nothing_open(old: bool) -> None
     async with odd(old=old) as (_, at), engine(one=ServerSettings(url=f"{at.url}/mcp")) as servers:
         counts = []
         for _ in range(15):
-            await servers.restart("one")
+            await servers["one"].restart()
             assert await call(servers, "one", "echo") == "here"
-            await servers.stop("one")
+            await servers["one"].stop()
             await until(lambda: at.open == 0, "the server has no connection left")
             counts.append(descriptors())
         assert counts[-1] <= counts[4]

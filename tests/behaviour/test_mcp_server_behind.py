@@ -154,7 +154,7 @@ def test_a_template_that_names_no_scheme_fits_nothing(template: str) -> None:
 @EACH_ERA
 async def test_a_server_that_can_t_be_reached_hides_no_other_and_is_said_to_be_missing(era: str, new: str) -> None:
     async with behind(new, new) as (app, site):
-        gone = app.parts.servers_engine.settings("down").model_copy(
+        gone = app.parts.servers_engine["down"].settings.model_copy(
             update={"url": "http://127.0.0.1:9/mcp", "start_seconds": 5}
         )
         app.parts.servers_engine.set("down", gone)
@@ -235,7 +235,7 @@ async def test_a_client_is_not_asked_what_it_does_not_know_whatever_the_server_w
 
 async def test_lists_of_a_server_come_in_pages_too(new: str) -> None:
     async with behind(new, mcp={"page": 2}) as (app, site), connected(site, await key_for(app, ADA), ERAS[-1]) as client:
-        whole = [f"mcp_up_{one['name']}" for one in await app.parts.servers_engine.listed("up", "prompts")]
+        whole = [f"mcp_up_{one['name']}" for one in await app.parts.servers_engine["up"].listed("prompts")]
         found, cursor = list[str](), None
         while True:
             page = await client.list_prompts(cursor=cursor)

@@ -345,7 +345,7 @@ async def test_a_dead_mcp_server_is_told_of_and_keeps_nothing_else_from_being_re
     dead = {"command": ["/no/such/program"], "isolation": "none"}
     async with memory_app(servers={"dead": dead}, metrics=True) as app, serving(app) as site:
         with pytest.raises(ToolgateError):
-            await app.parts.servers_engine.about("dead")
+            await app.parts.servers_engine["dead"].about()
         stranger = await site("GET", "/readyz")
         assert (stranger.status, stranger.json) == (200, {"status": "ready"})
         await site.with_key(app, Actor(scopes=("metrics",)))

@@ -19,7 +19,7 @@ from typing import Any
 
 from toolgate.errors import CallError
 from toolgate.mcp.client.errors import InputRequired
-from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.oauth.login import LoginFailed, login
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuthSettings, ServerSettings
@@ -108,17 +108,17 @@ class Visit:
 
     async def all(self, calls: list[Mapping[str, Any]] | None) -> None:
         """Use everything that the server has."""
-        tools = await self._logged_in(lambda: self._servers.listed(NAME, "tools"))
+        tools = await self._logged_in(lambda: self._servers[NAME].listed("tools"))
         if calls is None:
             calls = [{"name": tool["name"], "arguments": _call_of(tool, tools)} for tool in tools]
         for call in calls:
             await self._ask("tools/call", call)
-        has = (await self._servers.about(NAME)).capabilities
+        has = (await self._servers[NAME].about()).capabilities
         if "resources" in has:
-            for resource in await self._servers.listed(NAME, "resources"):
+            for resource in await self._servers[NAME].listed("resources"):
                 await self._ask("resources/read", {"uri": resource["uri"]})
         if "prompts" in has:
-            for prompt in await self._servers.listed(NAME, "prompts"):
+            for prompt in await self._servers[NAME].listed("prompts"):
                 given = {one["name"]: "text" for one in prompt.get("arguments") or ()}
                 await self._ask("prompts/get", {"name": prompt["name"], "arguments": given})
 
@@ -126,7 +126,7 @@ class Visit:
         person, given = Person(), dict(params)
         for _ in range(10):
             try:
-                answer = await self._logged_in(partial(self._servers.request, NAME, method, given, caller=person))
+                answer = await self._logged_in(partial(self._servers[NAME].request, method, given, caller=person))
             except InputRequired as more:
                 given = dict(params)
                 if more.requests:
@@ -159,7 +159,7 @@ class Visit:
                         raise
                     await self._log_in(failed.other_issuer)
                 with suppress(CallError):  # what is wrong still, the next try shows
-                    await self._servers.restart(NAME)
+                    await self._servers[NAME].restart()
 
     async def _log_in(self, accept_issuer: str | None = None) -> None:
         read, keep = self._secrets.get, self._secrets.__setitem__

@@ -104,7 +104,7 @@ async def test_a_program_that_can_not_be_run_is_named(tmp_path: Path) -> None:
     program.write_bytes(b"\x00 no program at all")
     program.chmod(0o755)
     async with engine(one=ServerSettings(command=(str(program),), isolation="none")) as servers:
-        with pytest.raises(Unreachable, match=r"program can't be started: Exec format error"):
+        with pytest.raises(Unreachable, match=r"program cannot be started: Exec format error"):
             await call(servers, "one", "echo")
 
 
@@ -131,7 +131,7 @@ async def test_what_can_be_lived_with_is_lived_with(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(handshake, "DISCOVER_SECONDS", 1)
     async with engine(one=bad(how)) as servers:
         assert await call(servers, "one", "echo", say="hello") == "hello"
-        assert [tool["name"] for tool in await servers.listed("one", "tools")] == ["echo", "die", "never", "slow"]
+        assert [tool["name"] for tool in await servers["one"].listed("tools")] == ["echo", "die", "never", "slow"]
 
 
 # -- in a call
@@ -152,7 +152,7 @@ async def test_one_that_dies_in_a_call(held: Any) -> None:
 @BOTH
 async def test_one_that_dies_while_eight_calls_are_under_way(held: Any) -> None:
     async with engine(one=bad(**held)) as servers:
-        await servers.about("one")
+        await servers["one"].about()
         others = [asyncio.create_task(call(servers, "one", "never")) for _ in range(7)]
         await until(lambda: standing(servers, "one").under_way == 7, "all are under way")
         began = time.monotonic()
@@ -175,7 +175,7 @@ async def test_one_that_closes_its_output_and_lives_on_is_ended() -> None:
 
 async def test_a_call_that_is_never_answered_is_cancelled_there_and_harms_no_other() -> None:
     async with engine(one=bad()) as servers:
-        await servers.about("one")
+        await servers["one"].about()
         slow = asyncio.create_task(call(servers, "one", "slow", seconds=0.5))
         arrived = asyncio.Event()
 
@@ -250,7 +250,7 @@ async def test_content_of_a_kind_that_nobody_knows_is_data() -> None:
     async with engine(one=bad()) as servers:
 
         async def ask(tool: str) -> Any:
-            return await servers.request("one", "tools/call", {"name": tool, "arguments": {}})
+            return await servers["one"].request("tools/call", {"name": tool, "arguments": {}})
 
         assert await ask("odd_content") == {"content": [{"type": "hologram", "data": 1}], "extra": True}
         assert await ask("only_structured") == {"content": [], "structuredContent": {"n": 1}}
@@ -260,7 +260,7 @@ async def test_content_of_a_kind_that_nobody_knows_is_data() -> None:
 @pytest.mark.matrix("sends fifty megabytes")
 async def test_a_message_of_50_mb_ends_the_connection_with_a_reason() -> None:
     async with engine(one=bad(), two=bad()) as servers:
-        await asyncio.gather(servers.about("one"), servers.about("two"))
+        await asyncio.gather(servers["one"].about(), servers["two"].about())
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with pytest.raises(ConnectionLost, match=r"It sent a message of more than 1 MB \(setting output_bytes\)"):
             await call(servers, "one", "huge", bytes=50 * MB)
@@ -285,7 +285,7 @@ async def test_a_line_without_end_is_not_waited_for() -> None:
 @BOTH
 async def test_a_flood_on_stderr_holds_up_neither_it_nor_us(held: Any) -> None:
     async with engine(one=bad("noisy", **held), two=bad()) as servers:
-        await servers.about("two")
+        await servers["two"].about()
         for number in range(20):
             assert await call(servers, "one", "echo", say=str(number)) == str(number)
             began = time.monotonic()
@@ -298,22 +298,22 @@ async def test_tools_that_change_in_the_middle_of_calls_are_listed_anew() -> Non
     async with engine(one=bad()) as servers:
         for number in range(5):
             names = [f"tool_{number}_{n}" for n in range(20)]
-            listing = [asyncio.create_task(servers.listed("one", "tools")) for _ in range(5)]
+            listing = [asyncio.create_task(servers["one"].listed("tools")) for _ in range(5)]
             await call(servers, "one", "change", tools=names)
             await asyncio.gather(*listing)
-            assert [tool["name"] for tool in await servers.listed("one", "tools")] == names
+            assert [tool["name"] for tool in await servers["one"].listed("tools")] == names
 
 
 @pytest.mark.parametrize(("how", "number"), [("pages", 1_000), ("many", 10_000), ("endless pages", 8)])
 async def test_lists_are_bounded(how: str, number: int) -> None:
     async with engine(one=bad(how)) as servers:
-        assert len(await servers.listed("one", "tools")) == number
+        assert len(await servers["one"].listed("tools")) == number
 
 
 async def test_a_list_that_is_none_is_an_error_of_the_list() -> None:
     async with engine(one=bad("no list")) as servers:
         with pytest.raises(ErrorResponse, match="answered tools/list without a list of tools"):
-            await servers.listed("one", "tools")
+            await servers["one"].listed("tools")
         assert await call(servers, "one", "echo", say="well") == "well"
 
 
@@ -352,7 +352,7 @@ async def test_one_that_pesters_is_heard_only_so_much() -> None:
 
 async def test_one_dead_and_one_hanging_server_never_delay_a_third() -> None:
     async with engine(dead=bad("exits"), hanging=bad("hangs", start_seconds=100), well=bad()) as servers:
-        await servers.about("well")
+        await servers["well"].about()
         lost = [asyncio.create_task(call(servers, name, "echo")) for name in ("dead", "hanging") for _ in range(20)]
         await asyncio.sleep(0.2)
         took = []
@@ -392,7 +392,7 @@ async def test_a_stop_ends_also_one_that_will_not(how: str, held: Any) -> None:
         mine = come_since(before)
         assert mine
         began = time.monotonic()
-        await servers.stop("one")
+        await servers["one"].stop()
         assert time.monotonic() - began < 30
         await until(lambda: not any(map(alive, mine)), "all of them are gone")
 
@@ -402,8 +402,8 @@ async def test_one_that_ends_by_itself_when_its_input_ends_is_not_killed(tmp_pat
     note = tmp_path / "note"
     command = ("/bin/sh", "-c", f'trap "" TERM; "$0" "$@"; echo "ended with $?" > {note}', *bad().command)
     async with engine(one=bad(command=command)) as servers:
-        await servers.about("one")
-        await servers.stop("one")
+        await servers["one"].about()
+        await servers["one"].stop()
         assert note.read_text() == "ended with 0\n"
 
 
@@ -472,13 +472,13 @@ async def test_whatever_happens_at_the_same_time_every_call_ends(seed: int) -> N
             if what == "call":
                 assert await call(servers, name, "slow", seconds=chance.random() / 5, say=str(number)) == str(number)
             elif what == "list":
-                await servers.listed(name, "tools", fresh=True)
+                await servers[name].listed("tools", fresh=True)
             elif what == "die":
                 await call(servers, name, "die")
             elif what == "stop":
-                await servers.stop(name)
+                await servers[name].stop()
             elif what == "restart":
-                await servers.restart(name)
+                await servers[name].restart()
             elif what == "change":
                 servers.set(name, bad(restarts=1_000, env={"NUMBER": str(number)}))
             else:
@@ -503,12 +503,12 @@ async def cycles(servers: UpstreamServers, number: int) -> None:
     """Start and stop, now and then in a bad way."""
     for turn in range(number):
         assert await call(servers, "one", "echo", say=str(turn)) == str(turn)
-        await servers.listed("one", "tools")
+        await servers["one"].listed("tools")
         if turn % 5 == 4:
             with pytest.raises(ConnectionLost):
                 await call(servers, "one", "die")
         else:
-            await servers.stop("one")
+            await servers["one"].stop()
 
 
 async def repeat(number: int, **held: Any) -> None:
@@ -518,7 +518,7 @@ async def repeat(number: int, **held: Any) -> None:
         files, tasks, things = descriptors(), len(asyncio.all_tasks()), len(gc.get_objects())
         memory = _memory()
         await cycles(servers, number)
-        await servers.stop("one")
+        await servers["one"].stop()
         gc.collect()
         await until(lambda: descriptors() <= files, "no descriptor is left")
         await until(lambda: len(asyncio.all_tasks()) <= tasks, "no task is left")
@@ -570,7 +570,7 @@ MESSAGES = st.recursive(
 def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(value: Any) -> None:
     from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-    from toolgate.mcp.client.jsonrpc_codec import decode
+    from toolgate.mcp.client.stdio import decode
 
     for message in decode(json.dumps(value).encode()):
         if isinstance(message, JSONRPCRequest | JSONRPCNotification):
@@ -588,7 +588,7 @@ def test_whatever_json_a_server_prints_is_a_message_with_sound_fields_or_none(va
 
 @given(line=st.binary(max_size=200))
 def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
-    from toolgate.mcp.client.jsonrpc_codec import decode
+    from toolgate.mcp.client.stdio import decode
 
     assert isinstance(decode(line), list)
 
@@ -597,7 +597,7 @@ def test_whatever_bytes_a_server_prints_nothing_breaks(line: bytes) -> None:
 def test_what_is_sent_is_one_line_that_says_the_same(arguments: dict[str, Any]) -> None:
     from mcp_types import JSONRPCRequest
 
-    from toolgate.mcp.client.jsonrpc_codec import encode
+    from toolgate.mcp.client.stdio import encode
 
     line = encode(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"arguments": arguments}))
     assert line.count(b"\n") == 1

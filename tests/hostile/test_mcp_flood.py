@@ -10,7 +10,7 @@ import pytest
 from tests.mcp_servers import Noting, bad, call, engine
 from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.mcp.client.errors import ErrorResponse
-from toolgate.mcp.client.jsonrpc_codec import decode
+from toolgate.mcp.client.stdio import decode
 
 pytestmark = pytest.mark.requirement("MCP-1")
 
@@ -45,11 +45,11 @@ async def stall(seconds: float) -> float:
 @pytest.mark.parametrize("what", FLOODS)
 async def test_a_flood_does_not_hold_up_the_others(what: str) -> None:
     async with engine(bad=bad(), well=bad()) as servers:
-        await servers.about("well")
+        await servers["well"].about()
         await call(servers, "bad", "flood", line=FLOODS[what], seconds=1.0)
         watching, began, used = asyncio.create_task(stall(1.2)), time.monotonic(), time.process_time()
         while not watching.done():
-            await servers.request("well", "ping", {})
+            await servers["well"].request("ping", {})
             await asyncio.sleep(0.05)
         busy = (time.process_time() - used) / (time.monotonic() - began)
         assert watching.result() < 0.5, "nobody waits for long"
@@ -76,7 +76,7 @@ def test_a_list_of_too_many_messages_is_rubbish(line: str) -> None:
 
 async def test_an_answer_of_too_many_values_is_refused_at_once_and_others_are_not_held_up() -> None:
     async with engine(one=bad()) as servers:
-        await servers.about("one")
+        await servers["one"].about()
         watching = asyncio.create_task(stall(1.0))
         line = '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":[' + NUMBERS + "]}}"
         with pytest.raises(ErrorResponse, match=f"more than {MAX_JSON_VALUES} values"):
@@ -137,6 +137,6 @@ async def test_an_id_inside_of_something_unreadable_ends_no_call() -> None:
         slow = asyncio.create_task(call(servers, "one", "slow", caller, seconds=0.5, say="mine"))
         await asyncio.sleep(0.1)
         for id in range(1, 30):
-            await servers.request("one", "ping", {})
+            await servers["one"].request("ping", {})
             assert decode(b'{"result":{"id":%d,"a":[}}' % id) == []
         assert await slow == "mine"

@@ -14,7 +14,7 @@ from tests.mcp_upstream import Upstream, tool
 from tests.terminal import Done, Terminal
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcp.client.token_store import secret_name
+from toolgate.mcp.client.oauth.token_store import secret_name
 from toolgate.mcp.import_files import read_servers
 from toolgate.settings import ServerSettings
 
@@ -98,7 +98,7 @@ async def test_what_was_imported_is_not_started_before_somebody_asks_for_it(tmp_
                 await app.servers.import_from(document)
                 for _ in range(3):
                     await app.servers.refresh("plain")
-                assert app.parts.servers_engine.starts("evil") == 0
+                assert app.parts.servers_engine["evil"].starts == 0
         assert evil.asked == []
         async with App.open(home=tmp_path / "home", entry_points=False, servers=servers) as app:
             with pytest.raises(CallError):

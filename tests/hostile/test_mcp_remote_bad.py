@@ -22,9 +22,9 @@ from tests.mcp_servers import call, engine, standing, until
 from tests.remote_servers import MANY, Odd, free_port, odd
 from toolgate.errors import CallError
 from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, Unreachable
-from toolgate.mcp.client.login import LoginFailed, login
+from toolgate.mcp.client.http_pool import tls
+from toolgate.mcp.client.oauth.login import LoginFailed, login
 from toolgate.mcp.client.servers import UpstreamServers
-from toolgate.mcp.client.tls import tls
 from toolgate.settings import OAuthSettings, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")
@@ -173,7 +173,7 @@ async def test_a_farewell_that_is_answered_without_an_end_is_not_listened_to(coo
         assert await call(servers, "odd", "echo") == "here"
         server.farewell = "_endless_fast"
         async with asyncio.timeout(60):
-            await servers.stop("odd")
+            await servers["odd"].stop()
         assert any(asked.method == "DELETE" for asked in at.asked)
         assert server.written < MANY / 2
 
@@ -200,7 +200,7 @@ async def test_a_bad_server_does_not_hold_up_another() -> None:
         hanging = [asyncio.create_task(call(servers, "hung", "endless")) for _ in range(20)]
         async with asyncio.timeout(30):
             assert await call(servers, "fine", "echo") == "here"
-            with pytest.raises(Unreachable, match="can't be reached"):
+            with pytest.raises(Unreachable, match="cannot be reached"):
                 await call(servers, "gone", "echo")
         for task in hanging:
             task.cancel()

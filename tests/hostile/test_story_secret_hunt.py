@@ -29,7 +29,7 @@ from toolgate.errors import DefinitionError
 from toolgate.gates.approval.request import ApprovalRequest
 from toolgate.gates.secrets.encrypted_file import EncryptedFile
 from toolgate.gates.secrets.names import Owner, key_of
-from toolgate.mcp.client.token_store import secret_name
+from toolgate.mcp.client.oauth.token_store import secret_name
 from toolgate.store import log
 
 pytestmark = pytest.mark.requirement("IO-5", "IO-4", "IO-2")

@@ -243,7 +243,7 @@ async def test_names_that_take_long_hold_up_neither_other_servers_nor_the_thread
         async with asyncio.timeout(30):
             while slow._lookups:
                 await asyncio.sleep(0.01)
-        with pytest.raises(ProxyRefusal, match="can't be resolved"):
+        with pytest.raises(ProxyRefusal, match="cannot be resolved"):
             await slow.connect("later.example.com", 443)
         assert asked[-1] == "later.example.com"
     finally:

@@ -91,7 +91,7 @@ class ServersFacet(CallableFacet):
         return None
 
     def _issuer_of(self, upstream: Upstream) -> str | None:
-        from toolgate.mcp.client.login import issuer_of
+        from toolgate.mcp.client.oauth.login import issuer_of
 
         return issuer_of(upstream.name, upstream.settings, self._parts.server_secrets.login)
 
@@ -309,7 +309,7 @@ class ServersFacet(CallableFacet):
         """Logs in to a remote server; `show` is given the address where a person does that. Tokens are kept as secrets.
 
         The authorization server is pinned by the first login, and given back; `accept_issuer` pins another."""
-        from toolgate.mcp.client.login import login
+        from toolgate.mcp.client.oauth.login import login
 
         await self._may_connect(name, actor)
         require("mcp")
@@ -361,7 +361,7 @@ class ServersFacet(CallableFacet):
         read it with a tool, is on record."""
         details = {"server": name, "uri": uri[:MAX_AUDITED_URI_CHARS]}
         await self._parts.events.record("mcp.resource_watched", actor, tool, details)
-        await self._parts.servers_engine.subscribe(name, uri)
+        await self._parts.servers_engine[name].subscribe(uri)
 
     def on_step(self, name: str, tell: Callable[[str], None]) -> None:
         """Has a function called with each step of a server's installation and start."""

@@ -205,7 +205,7 @@ class McpTools:
         while True:
             start = await self._checked_start(server, method, params, entry)
             try:
-                return await self._engine.request(server, method, params, caller=caller, start=start, seconds=seconds)
+                return await self._engine[server].request(method, params, caller=caller, start=start, seconds=seconds)
             except Restarted:
                 if self._reconciler.start_of(server) == start:  # else somebody has seen to it, or is about to
                     self._reconciler.doubt(server)
@@ -233,7 +233,7 @@ class McpTools:
 
     def mask_secrets(self, server: str, values: Iterable[str]) -> None:
         """Masks secrets that a call is about to hand a server, in whatever it says."""
-        self._engine.mask_secrets(server, values)
+        self._engine[server].mask_secrets(values)
 
     # -- from the store
 
@@ -321,7 +321,7 @@ class McpTools:
     async def _restart(self, name: str) -> None:
         if any(status.name == name and status.state not in ("idle", "off") for status in self._engine.statuses()):
             with contextlib.suppress(CallError):
-                await self._engine.restart(name)
+                await self._engine[name].restart()
 
     def _withheld(self, recorded: table.RecordedServers) -> dict[str, str]:
         withheld = {}

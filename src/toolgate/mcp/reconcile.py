@@ -188,7 +188,7 @@ class Reconciler:
         except CallError as error:
             self.failures[server] = cleaned(error.message)[:MAX_FAILURE_CHARS]
             raise
-        start, began = self.engine.starts(server), monotonic()
+        start, began = self.engine[server].starts, monotonic()
         self.failures.pop(server, None)
         read, many = self._read(upstream, answered), sum(map(len, answered.lists.values()))
         seen, digest, self.no_definitions[server] = await to_thread(read) if many > MAX_INLINE_DEFINITIONS else read()
@@ -245,7 +245,7 @@ class Reconciler:
 
 async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
     """Lists a server, which is started if need be."""
-    about = await engine.about(upstream.name)
+    about = await engine[upstream.name].about()
     seconds = upstream.settings.start_seconds
     kinds = [kind for kind in ITEM_KINDS if ("prompts" if kind == "prompts" else "resources") in about.capabilities]
     listing = {kind: start_task(_items(engine, upstream.name, kind)) for kind in kinds}
@@ -253,7 +253,7 @@ async def ask(engine: UpstreamServers, upstream: Upstream) -> ServerListing:
     try:
         async with asyncio.timeout(seconds):
             if "tools" in about.capabilities:
-                lists["tools"] = await engine.listed(upstream.name, "tools", fresh=True)
+                lists["tools"] = await engine[upstream.name].listed("tools", fresh=True)
             lists |= {kind: items for kind, task in listing.items() if (items := await task) is not None}
     except TimeoutError:
         raise Unreachable(
@@ -269,7 +269,7 @@ async def _items(engine: UpstreamServers, server: str, kind: ListKind) -> list[d
     """A list of a server; None if it fails or takes too long."""
     try:
         async with asyncio.timeout(ITEM_LIST_SECONDS):
-            return await engine.listed(server, kind, fresh=True)
+            return await engine[server].listed(kind, fresh=True)
     except (TimeoutError, CallError) as error:
         logger.warning("server %s did not list its %s: %s", server, kind, cleaned(described(error))[:300])
         return None

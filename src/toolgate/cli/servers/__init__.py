@@ -157,7 +157,7 @@ async def log_in(
     as_json: AsJson = False,
 ) -> int:
     """Log in to a remote server in a browser. Its tokens are kept as secrets, its authorization server is pinned."""
-    from toolgate.mcp.client.login import LoginFailed
+    from toolgate.mcp.client.oauth.login import LoginFailed
 
     async with opened(ctx) as app:
         await known(app, name)

@@ -49,7 +49,7 @@ def parse_host_rule(text: str) -> HostRule:
     """Raises ValueError that says what is wrong."""
     if "://" in text or "/" in text:
         raise ValueError(f"{text!r} is not a host: write api.example.com, *.example.com or db.example.com:5432")
-    host, port = _split(text.strip().lower())
+    host, port = split_port(text.strip())
     wildcard = host.startswith("*.")
     host = host.removeprefix("*.")
     if is_address(host):
@@ -62,8 +62,9 @@ def parse_host_rule(text: str) -> HostRule:
     return HostRule(name, port, wildcard)
 
 
-def _split(text: str) -> tuple[str, int | None]:
-    found = re.fullmatch(r"\[([0-9a-f:.]+)\](?::(\d{1,5}))?|([^\[\]:]+)(?::(\d{1,5}))?", text)
+def split_port(text: str) -> tuple[str, int | None]:
+    """Host and port of `host:port` or `[v6]:port`, in lower case. Raises ValueError."""
+    found = re.fullmatch(r"\[([0-9a-f:.]+)\](?::([0-9]{1,5}))?|([^\[\]:]+)(?::([0-9]{1,5}))?", text.lower())
     if found is None:
         raise ValueError(f"{text!r} is not a host, or its port is none")
     port = found[2] or found[4]

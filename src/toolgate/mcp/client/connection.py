@@ -11,36 +11,39 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    mcp_param_headers,
-)
+from mcp.shared.inbound import mcp_param_headers
 from mcp.shared.message import SessionMessage
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import CONNECTION_CLOSED
-from mcp_types import LOG_LEVEL_META_KEY as LOG_LEVEL
 from mcp_types.jsonrpc import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolgate.mcp.client.correlation import CURRENT_CALL, LOG_LEVELS, ActiveCall, CorrelatingDispatcher
-from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, Unreachable, check_result, from_mcp_error
-from toolgate.mcp.client.fast_http import FAST_METHODS, FastHttp, FastPathUnavailable
+from toolgate.mcp.client.errors import (
+    ConnectionLost,
+    ErrorResponse,
+    FastPathUnavailable,
+    Unreachable,
+    check_result,
+    from_mcp_error,
+)
 from toolgate.mcp.client.handshake import Era, Handshake
 from toolgate.mcp.client.inbound_stream import InboundStream
 from toolgate.mcp.client.model import ServerInfo
-from toolgate.mcp.client.request_meta import NAME_PARAMETERS, header_value, request_meta
+from toolgate.mcp.client.request_meta import FAST_METHODS, request_headers, request_meta, with_meta
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.untrusted_text import longest_timeout, sentence
 from toolgate.model import Caller
 from toolgate.settings import ServerSettings
 from toolgate.tasks import finish, start_task, stop_tasks
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.fast_http import FastHttp
 
 OnNotification = Callable[[str, Mapping[str, Any]], None]
 TRACKED_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
@@ -59,9 +62,6 @@ logger = logging.getLogger("toolgate.mcp")
 class ServerChannel(Protocol):
     """A transport: of a local program (`StdioChannel`) or of a remote server (`HttpTransport`)."""
 
-    hopeless: bool
-    """True: the server is gone, so no graceful end is tried."""
-
     @property
     def read(self) -> ReadStream[SessionMessage | Exception]: ...
 
@@ -74,7 +74,10 @@ class ServerChannel(Protocol):
     def said(self) -> str:
         """The end of its stderr."""
 
-    def fast_http(self, about: ServerInfo) -> FastHttp | None:
+    def give_up(self) -> None:
+        """The server is gone, so that no graceful end is to be tried."""
+
+    def fast_http(self, about: ServerInfo) -> "FastHttp | None":
         """The fast path, if there is one."""
 
 
@@ -190,23 +193,8 @@ class Connection:
     async def _send(
         self, method: str, params: Mapping[str, Any], caller: Caller | None, token: int | None
     ) -> Mapping[str, Any]:
-        given = dict(params)
-        meta = dict(given["_meta"]) if isinstance(given.get("_meta"), Mapping) else {}
-        meta.pop("progressToken", None)
-        if token is not None:
-            meta["progressToken"] = token
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self.about.protocol}
-        if self.modern:
-            meta |= request_meta(self.about.protocol, caller.capabilities if caller is not None else {})
-            if caller is not None and caller.log_level is not None:
-                meta[LOG_LEVEL] = caller.log_level
-            headers[MCP_METHOD_HEADER] = method
-            name = given.get(NAME_PARAMETERS.get(method, ""))
-            if isinstance(name, str):
-                headers[MCP_NAME_HEADER] = header_value(name)
-            headers |= self._param_headers(method, given)
-        if meta or "_meta" in given:
-            given["_meta"] = meta
+        headers = request_headers(self.about.protocol, method, params) | self._param_headers(method, params)
+        given = with_meta(params, self.about.protocol, caller, token)
         try:
             options: CallOptions = {"headers": headers, "cancel_on_abandon": method not in HEARTBEAT_METHODS}
             return await self._dispatch.send_raw_request(method, given, options)
@@ -224,7 +212,7 @@ class Connection:
         return ""
 
     def _param_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        known = self.header_maps.get(str(params.get("name"))) if method == "tools/call" else None
+        known = self.header_maps.get(str(params.get("name"))) if self.modern and method == "tools/call" else None
         arguments = params.get("arguments")
         return mcp_param_headers(known, arguments if isinstance(arguments, Mapping) else {}) if known else {}
 
@@ -246,7 +234,7 @@ class Connection:
     async def listen(self, wanted: Mapping[str, Any], acknowledged: asyncio.Event) -> None:
         """Subscribes to changes until the stream ends (2026-07-28). They come as notifications."""
         name = f"listen-{next(_streams)}"
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self.about.protocol, MCP_METHOD_HEADER: "subscriptions/listen"}
+        headers = request_headers(self.about.protocol, "subscriptions/listen")
         params = {"notifications": dict(wanted), "_meta": request_meta(self.about.protocol, {})}
         self._acknowledging[name] = acknowledged
         try:

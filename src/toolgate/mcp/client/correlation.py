@@ -239,7 +239,7 @@ async def answer_server(call: ActiveCall | None, method: str, params: Mapping[st
     if method not in REQUEST_CAPABILITIES:
         raise MCPError(METHOD_NOT_FOUND, "Method not found")
     if call is None or call.caller is None or REQUEST_CAPABILITIES[method] not in call.caller.capabilities:
-        return _refusal(method, "The caller can't be asked for this.")
+        return _refusal(method, "The caller cannot be asked for this.")
     try:
         return dict(await call.ask(method, params))
     except CallError as error:

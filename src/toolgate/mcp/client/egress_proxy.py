@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic
 
-from toolgate.mcp.client.allowed_hosts import AllowedHosts, ForwardedPort, is_public
+from toolgate.mcp.client.allowed_hosts import AllowedHosts, ForwardedPort, is_public, split_port
 from toolgate.tasks import BackgroundTasks, finish, start_task
 
 MAX_HEAD_BYTES = 32_768
@@ -79,7 +79,8 @@ class EgressProxy:
         waiting = list(listeners)
         try:
             for place in places:
-                self._servers.append(await asyncio.start_server(self._taking(place), sock=waiting[0], limit=MAX_HEAD_BYTES))
+                take = partial(self._take, place)
+                self._servers.append(await asyncio.start_server(take, sock=waiting[0], limit=MAX_HEAD_BYTES))
                 waiting.pop(0)
         except BaseException:
             for listener in waiting:
@@ -101,33 +102,24 @@ class EgressProxy:
 
     # -- one connection
 
-    def _taking(self, place: ForwardedPort) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            if task is None or self._closed or len(self._under_way) >= MAX_PROXY_CONNECTIONS:
-                writer.transport.abort()
-                return
-            self._under_way.add(task)
-            try:
-                if place.host is None:
-                    await self._answer(reader, writer)
-                else:
-                    await self._pass_on(reader, writer, place.host, place.port)
-                writer.close()
-            except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
-                # Whoever it was is gone, never said what he wanted, or we close: nobody waits for this task.
-                writer.transport.abort()
-            finally:
-                self._under_way.discard(task)
-
-        return take
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
-        try:
-            theirs = await self.connect(host, port)
-        except ProxyRefusal:
+    async def _take(self, place: ForwardedPort, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or self._closed or len(self._under_way) >= MAX_PROXY_CONNECTIONS:
+            writer.transport.abort()
             return
-        await _relay((reader, writer), theirs)
+        self._under_way.add(task)
+        try:
+            if place.host is None:
+                await self._answer(reader, writer)
+            else:
+                with suppress(ProxyRefusal):
+                    await _relay((reader, writer), await self.connect(place.host, place.port))
+            writer.close()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            # The other side is gone or never said what it wants, or we close: nobody waits for this task.
+            writer.transport.abort()
+        finally:
+            self._under_way.discard(task)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(HEAD_SECONDS):
@@ -159,7 +151,7 @@ class EgressProxy:
             async with asyncio.timeout(PROXY_CONNECT_SECONDS):
                 addresses = await self._look_up(host, port)
         except (OSError, TimeoutError, UnicodeError):
-            raise ProxyRefusal("502 Bad Gateway", f"{host} can't be resolved.") from None
+            raise ProxyRefusal("502 Bad Gateway", f"{host} cannot be resolved.") from None
         fit = [address for address in addresses if leave == "any" or is_public(address)]
         if not fit:
             self._note(host, port, "it resolves to a private address")
@@ -170,7 +162,7 @@ class EgressProxy:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(PROXY_CONNECT_SECONDS):
                     return await asyncio.open_connection(address, port, limit=RELAY_CHUNK_BYTES)
-        raise ProxyRefusal("502 Bad Gateway", f"{host}:{port} can't be reached.")
+        raise ProxyRefusal("502 Bad Gateway", f"{host}:{port} cannot be reached.")
 
     async def _look_up(self, host: str, port: int) -> list[str]:
         """Resolves a host name. A lookup thread can't be stopped: it counts until it has ended, also if nobody waits any
@@ -216,15 +208,12 @@ def _is_for_them(line: str) -> bool:
 
 
 def split(place: str, port: int) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises ProxyRefusal, also for a user name before an @."""
-    host, colon, number = place.rpartition(":") if not place.endswith("]") else (place, "", "")
-    if not colon:
-        host, number = place, ""
-    bad = "@" in place or not host or (number and not (number.isascii() and number.isdigit() and len(number) < 6))
-    found = int(number) if number and not bad else port
-    if bad or not 0 < found < 65_536:
-        raise ProxyRefusal("400 Bad Request", "there is no such host and port.")
-    return host.removeprefix("[").removesuffix("]"), found
+    """Host and port, which is this one unless another is named. Raises ProxyRefusal, also for a user name before an @."""
+    with suppress(ValueError):
+        host, named = split_port(place)
+        if "@" not in host and (found := named or port):
+            return host, found
+    raise ProxyRefusal("400 Bad Request", "there is no such host and port.")
 
 
 async def _relay(

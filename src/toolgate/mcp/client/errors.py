@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
-from toolgate.errors import Failed, NotReached
+from toolgate.errors import CallError, Failed, NotReached
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.settings import ServerSettings
 
@@ -69,6 +69,10 @@ class InputRequired(Exception):
         self.requests, self.state = requests, state
 
 
+class FastPathUnavailable(Exception):
+    """The fast path cannot send a request; nothing was sent. The SDK's session can."""
+
+
 class LoginRequired(Unreachable):
     """A server requires credentials that are not there."""
 
@@ -79,6 +83,11 @@ class SessionLost(Unreachable):
     """A server does not know the session any more, after a restart for example: initialize again."""
 
 
+_CALL_ERRORS: dict[FailureKind, type[CallError]] = {
+    "session": SessionLost, "unreachable": Unreachable, "lost": ConnectionLost,
+}  # fmt: skip
+
+
 def shown(text: str) -> str:
     """Makes text of a server fit to be shown: one line, printable, cut."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text[: MAX_SHOWN_CHARS * 4])
@@ -86,24 +95,28 @@ def shown(text: str) -> str:
     return words if len(words) <= MAX_SHOWN_CHARS else words[: MAX_SHOWN_CHARS - 1] + "…"
 
 
-def failure_kind(status: int, *, session: bool) -> FailureKind:
-    """Classifies an HTTP status. `session`: the request belonged to a session."""
+def http_refusal(
+    status: int, message: Mapping[str, Any], id: object, *, in_session: bool
+) -> tuple[FailureKind, Mapping[str, Any] | None]:
+    """Classifies an HTTP error: its kind, and the JSON-RPC error in its body if that is the server's own answer."""
+    error = message.get("error")
     if status in (401, 403):
-        return "login"
-    if status == 404 and session:
-        return "session"
+        return "login", None
+    if isinstance(error, dict):
+        return ("session", None) if in_session and _means_session_lost(status, message, id) else ("refused", error)
+    if status == 404 and in_session:
+        return "session", None
     if status in _NOT_PROCESSED_STATUSES:
-        return "unreachable"
-    return "lost" if status in _GATEWAY_STATUSES else "refused"
+        return "unreachable", None
+    return "lost" if status in _GATEWAY_STATUSES else "refused", None
 
 
-def means_session_lost(status: int, message: Mapping[str, Any], id: object) -> bool:
+def _means_session_lost(status: int, message: Mapping[str, Any], id: object) -> bool:
     """True if an error response in a session says that the session is unknown.
 
     One that carries the id of the request answers it: it is the tool's own, whatever it says, and must not be retried.
     """
-    error = message.get("error")
-    code, words = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
+    code, words = message["error"].get("code"), message["error"].get("message")
     if message.get("id") == id:
         return status == 404 and code in UNKNOWN_SESSION_CODES
     return status == 404 or (status == 400 and isinstance(words, str) and "session" in words.lower())
@@ -124,7 +137,7 @@ def login_suggestion(name: str, *, oauth: bool) -> str:
         return f"Run `toolgate servers login {name}`."
     return (
         "Set its key with `--header` (setting `headers`), or use `--oauth` (setting `oauth`) and run "
-        f"Run `toolgate servers login {name}`."
+        f"`toolgate servers login {name}`."
     )
 
 
@@ -135,17 +148,13 @@ def as_jsonrpc_error(kind: FailureKind, message: str, *, code: int = INTERNAL_ER
 
 def as_call_error(
     kind: FailureKind, name: str, message: str, *, oauth: bool = False, code: int = INTERNAL_ERROR
-) -> Exception:
+) -> CallError:
     """Gives the error that callers of the client get."""
     if kind == "login":
         return LoginRequired(message=message, suggestion=login_suggestion(name, oauth=oauth))
-    if kind == "session":
-        return SessionLost(message=message)
-    if kind == "unreachable":
-        return Unreachable(message=message)
-    if kind == "lost":
-        return ConnectionLost(message=message)
-    return ErrorResponse(code, message)
+    if kind == "refused":
+        return ErrorResponse(code, message)
+    return _CALL_ERRORS[kind](message=message)
 
 
 def check_result(name: str, method: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 The session's own layers cost a millisecond a request. Here the same request (headers, `_meta`, an id of its own) goes out on
 a pool of open connections, and the response is read as JSON or as server-sent events. Whatever needs more (a token that has
 to be refreshed, a redirect, cookies) raises `FastPathUnavailable`: nothing was sent, and the session is to be used. The
-session stays the one that connects, lists, subscribes and listens.
+session stays the one that connects, lists, subscribes and listens. Imported only where a remote server is used.
 """
 
 import asyncio
@@ -13,32 +13,31 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from aiohttp import ClientResponse
+from mcp.shared.exceptions import MCPError
 
 from toolgate.errors import CallError
 from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
+from toolgate.mcp.client.correlation import ActiveCall, answer_server
 from toolgate.mcp.client.errors import (
     PARSE_ERROR,
     ConnectionLost,
     ErrorResponse,
+    FastPathUnavailable,
     as_call_error,
-    failure_kind,
-    means_session_lost,
+    http_refusal,
     shown,
     status_message,
 )
-from toolgate.mcp.client.http_pool import POOL_CONNECT_SECONDS, HttpPool, is_json, is_stream
-from toolgate.mcp.client.request_meta import META_PREFIX, MODERN_VERSION, NAME_PARAMETERS, header_value, request_meta
+from toolgate.mcp.client.http_pool import CONNECT_SECONDS, HttpPool, is_compressed, is_json, is_stream
+from toolgate.mcp.client.request_meta import FAST_METHODS, MODERN_VERSION, request_headers, with_meta
 from toolgate.mcp.client.sse import SseEvent
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
-
-    from toolgate.mcp.client.correlation import ActiveCall
     from toolgate.mcp.client.http_transport import HttpTransport
 
-FAST_METHODS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
 MAX_SERVER_REQUESTS = 64
 """Requests of the server that are handled at once; more are not answered."""
 MAX_RESUMES = 3
@@ -46,10 +45,6 @@ MAX_RESUMES = 3
 RESUME_SECONDS = 1.0
 MAX_RESUME_SECONDS = 60.0
 MAX_ERROR_CHARS = 4_000
-
-
-class FastPathUnavailable(Exception):
-    """The fast path can't send this request; nothing was sent. Use the SDK's session."""
 
 
 class FastHttp:
@@ -66,7 +61,6 @@ class FastHttp:
             "Accept": "application/json, text/event-stream",
             "Accept-Encoding": "identity",
             "Content-Type": "application/json",
-            "MCP-Protocol-Version": protocol,
         }
 
     async def request(
@@ -75,21 +69,26 @@ class FastHttp:
         params: Mapping[str, Any],
         caller: Caller | None,
         headers: Mapping[str, str] | None = None,
-        call: "ActiveCall | None" = None,
+        call: ActiveCall | None = None,
     ) -> Mapping[str, Any]:
         """Sends a request and returns the result as the server sent it. Raises the errors of `errors`, or
         FastPathUnavailable.
 
         `headers`: arguments that are sent as headers too. `call`: receives progress, log messages and questions.
         """
-        if self._off or method not in FAST_METHODS or self._to.has_cookies():
+        if self._off or method not in FAST_METHODS or self._to.client.cookies:
             raise FastPathUnavailable
-        call = call or _active_call(caller)
+        if call is None and caller is not None:
+            call = ActiveCall(caller)
         id = f"w{next(self._ids)}"
         sent = self._headers(method, params)
-        if headers and self._modern:
+        if headers:
             sent.update(headers)
-        body = self._body(id, method, params, caller, call)
+        given = with_meta(params, self._protocol, caller, call.token if call is not None else None)
+        try:
+            body = orjson.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": given}, default=dict)
+        except TypeError:  # numbers of more than 64 bits: the session writes them
+            raise FastPathUnavailable from None
         try:
             return await self._answer(await self._http.post(body, sent), id, call)
         except asyncio.CancelledError:
@@ -108,50 +107,27 @@ class FastHttp:
     # -- out
 
     def _headers(self, method: str | None = None, params: Mapping[str, Any] | None = None) -> dict[str, str]:
-        sent = {**self._to.headers(), **self._always}
-        if self._to.oauth:
-            token = self._to.token()
+        sent = {**self._to.headers(), **self._always, **request_headers(self._protocol, method, params)}
+        if self._to.login is not None:
+            token = self._to.login.token()
             if token is None:
                 raise FastPathUnavailable  # the session sees to logins
             sent["Authorization"] = f"Bearer {token}"
-        if not self._modern:
-            session = self._to.session_id()
-            return sent if session is None else {**sent, "Mcp-Session-Id": session}
-        if method is not None:
-            sent["Mcp-Method"] = method
-            name = (params or {}).get(NAME_PARAMETERS.get(method, ""))
-            if isinstance(name, str):
-                sent["Mcp-Name"] = header_value(name)
+        if not self._modern and (session := self._to.client.session_id) is not None:
+            sent["Mcp-Session-Id"] = session
         return sent
-
-    def _body(
-        self, id: str, method: str, params: Mapping[str, Any], caller: Caller | None, call: "ActiveCall | None"
-    ) -> bytes:
-        meta = {**(params.get("_meta") or {})}
-        meta.pop("progressToken", None)
-        if call is not None:
-            meta["progressToken"] = call.token
-        if self._modern:
-            meta.update(request_meta(self._protocol, caller.capabilities if caller is not None else {}))
-            if caller is not None and caller.log_level is not None:
-                meta[META_PREFIX + "logLevel"] = caller.log_level
-        given = {**params, "_meta": meta} if meta else params
-        try:
-            return orjson.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": given}, default=dict)
-        except TypeError:  # numbers of more than 64 bits: the session writes them
-            raise FastPathUnavailable from None
 
     async def _tell(self, message: Mapping[str, Any]) -> None:
         """Sends a message that needs no response."""
         with suppress(CallError, FastPathUnavailable, TimeoutError):
-            async with asyncio.timeout(POOL_CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 body = orjson.dumps({"jsonrpc": "2.0", **message}, default=dict)
                 (await self._http.post(body, self._headers())).release()
 
     # -- in
 
-    async def _answer(self, response: "ClientResponse", id: str, call: "ActiveCall | None") -> Mapping[str, Any]:
-        compressed = response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity")
+    async def _answer(self, response: ClientResponse, id: str, call: ActiveCall | None) -> Mapping[str, Any]:
+        compressed = is_compressed(response)
         if response.status == 200 and is_stream(response) and not compressed:
             return await self._from_stream(response, id, call)
         try:
@@ -173,21 +149,19 @@ class FastHttp:
         finally:
             response.release()  # it is used again if it was read to its end, else closed
 
-    async def _refusal(self, response: "ClientResponse", id: str) -> Exception:
+    async def _refusal(self, response: ClientResponse, id: str) -> Exception:
         """The error for an HTTP status other than success."""
         name, status = self._to.name, response.status
-        in_session = not self._modern and self._to.session_id() is not None
         if status < 400:  # the session follows it, unless it leads elsewhere
             self._off = True
             return FastPathUnavailable()
-        if status in (401, 403) and self._to.oauth:
+        if status in (401, 403) and self._to.login is not None:
             return FastPathUnavailable()
-        kind = failure_kind(status, session=in_session)
+        in_session = not self._modern and self._to.client.session_id is not None
         message = self._read(await self._http.beginning(response)) if is_json(response) else {}
-        if isinstance(message.get("error"), dict) and kind != "login":
-            if not (in_session and means_session_lost(status, message, id)):
-                return _refused(message["error"])
-            kind = "session"
+        kind, error = http_refusal(status, message, id, in_session=in_session)
+        if error is not None:
+            return _refused(error)
         response.close()
         return as_call_error(kind, name, status_message(name, status))
 
@@ -212,7 +186,7 @@ class FastHttp:
 
     # -- streams
 
-    async def _from_stream(self, response: "ClientResponse", id: str, call: "ActiveCall | None") -> Mapping[str, Any]:
+    async def _from_stream(self, response: ClientResponse, id: str, call: ActiveCall | None) -> Mapping[str, Any]:
         """Reads the response from a stream; a broken one is resumed where the server can (protocols before 2026-07-28)."""
         place = _StreamPosition()
         stream: ClientResponse | None = response
@@ -232,7 +206,7 @@ class FastHttp:
             stream = await self._http.resume(headers)
 
     async def _listen(
-        self, stream: "ClientResponse", place: "_StreamPosition", call: "ActiveCall | None"
+        self, stream: ClientResponse, place: "_StreamPosition", call: ActiveCall | None
     ) -> Mapping[str, Any] | None:
         """Reads a stream up to the response; None if it ends without one."""
         try:
@@ -249,7 +223,7 @@ class FastHttp:
             self._http.done(stream)
         return None
 
-    def _heard(self, event: SseEvent, call: "ActiveCall | None") -> Mapping[str, Any] | None:
+    def _heard(self, event: SseEvent, call: ActiveCall | None) -> Mapping[str, Any] | None:
         """Handles one message on the stream of a request; returns the response."""
         if event.name != "message" or not event.data:
             return None
@@ -272,12 +246,8 @@ class FastHttp:
             self.notice(method, given)
         return None
 
-    async def _asked(self, id: object, method: str, params: Mapping[str, Any], call: "ActiveCall | None") -> None:
+    async def _asked(self, id: object, method: str, params: Mapping[str, Any], call: ActiveCall | None) -> None:
         """Answers a request that the server sent on a call's own stream."""
-        from mcp.shared.exceptions import MCPError
-
-        from toolgate.mcp.client.correlation import answer_server
-
         try:
             await self._tell({"id": id, "result": await answer_server(call, method, params)})
         except MCPError as error:
@@ -297,14 +267,6 @@ class _StreamPosition:
         self.left, self.last = MAX_RESUMES, event.id or self.last
         if event.retry is not None:
             self.wait = min(event.retry / 1_000, MAX_RESUME_SECONDS)
-
-
-def _active_call(caller: Caller | None) -> "ActiveCall | None":
-    if caller is None:
-        return None
-    from toolgate.mcp.client.correlation import ActiveCall
-
-    return ActiveCall(caller)
 
 
 def _refused(error: Mapping[str, Any]) -> ErrorResponse:

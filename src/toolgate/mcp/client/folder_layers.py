@@ -8,19 +8,20 @@ it wrote goes to quarantine.
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import Failed
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.sandbox.jail import JailedProcess
+from toolgate.sandbox.jail import MB, JailedProcess
+from toolgate.settings import ServerSettings
 from toolgate.tasks import finish
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.mounts import MountPlan
-    from toolgate.sandbox.intake import Intake
+    from toolgate.sandbox.workspaces import Workspaces
 
 LayerStep = Callable[[list[int]], list[str]]
 MAX_INLINE_STATS = 100
@@ -38,15 +39,26 @@ class FolderLayers:
     def __init__(
         self,
         server: str,
+        settings: ServerSettings,
         box: JailedProcess,
-        intakes: Sequence["Intake"],
+        places: "Workspaces",
         mounts: "MountPlan",
         plan: Callable[[], "MountPlan"],
     ) -> None:
-        """`mounts`: the mounts that it was given; `plan` plans them again. `intakes`: of the writable folders."""
+        """`places` decides which of its changes are applied. `mounts`: those that it was given; `plan` plans them again."""
         self._server = server
         self._box = box
-        self._intakes = intakes
+        self._intakes = [
+            places.intake(
+                folder,
+                f"server {server}",
+                settings.disk_mb * MB,
+                bring_in=settings.bring_in,
+                setting=f"servers.{server}.bring_in",
+                repositories=[path for path in mounts.repositories if path.is_relative_to(folder)],
+            )
+            for folder in mounts.writable
+        ]
         self._mounts = mounts
         self._plan = plan
         self._lock = Lock()
@@ -73,20 +85,21 @@ class FolderLayers:
     def _uppers(self) -> list[int]:
         return list(map(os.dup, self._box.uppers()))
 
-    async def _in_thread(self, deal: LayerStep, uppers: list[int]) -> list[str]:
+    async def _in_thread(self, step: LayerStep, uppers: list[int]) -> list[str]:
         """Runs a step to its end, whoever waits for it: the folders are open as long as that takes."""
-        return await finish(to_thread(self._deal, deal, uppers))
 
-    def _deal(self, deal: LayerStep, uppers: list[int]) -> list[str]:
-        try:
-            with self._lock:
-                return deal(uppers)
-        except OSError as error:
-            logger.error("server %s: its changes can't be read: %s", self._server, error)
-            return ["the changes of its server can't be read, and were not applied"]
-        finally:
-            for upper in uppers:
-                os.close(upper)
+        def run() -> list[str]:
+            try:
+                with self._lock:
+                    return step(uppers)
+            except OSError as error:
+                logger.error("server %s: its changes cannot be read: %s", self._server, error)
+                return ["the changes of its server cannot be read, and were not applied"]
+            finally:
+                for upper in uppers:
+                    os.close(upper)
+
+        return await finish(to_thread(run))
 
     def _is_stale(self) -> bool:
         """True if something was added to a folder, or removed, since it was scanned."""
@@ -99,7 +112,7 @@ class FolderLayers:
         try:
             now = self._plan()
         except Unreachable as error:
-            logger.warning("server %s: its folders can't be scanned: %s", self._server, error.message)
+            logger.warning("server %s: its folders cannot be scanned: %s", self._server, error.message)
             self.exposed = bool(self._intakes)
             return
         before, self._mounts = self._mounts, now

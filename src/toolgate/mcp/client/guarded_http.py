@@ -9,7 +9,8 @@ remote server is used, since httpx2 takes long to load.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import orjson
@@ -22,24 +23,35 @@ from toolgate.mcp.client.errors import (
     PARSE_ERROR,
     FailureKind,
     as_jsonrpc_error,
-    failure_kind,
-    means_session_lost,
+    http_refusal,
     shown,
     status_message,
 )
+from toolgate.mcp.client.http_pool import (
+    CONNECT_SECONDS,
+    KEEPALIVE_SECONDS,
+    MAX_ERROR_BYTES,
+    MAX_POOL_CONNECTIONS,
+    is_compressed,
+    is_json,
+    is_stream,
+    tls,
+)
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
-from toolgate.mcp.client.tls import tls
 
-HTTP_CONNECT_SECONDS = 10.0
 MAX_READ_SECONDS = 3_600.0
 """Seconds without a byte after which a response is given up, whatever the call's own timeout."""
 SESSION_DELETE_SECONDS = 3.0
-MAX_ERROR_BYTES = 65_536
 SESSION_HEADER = "mcp-session-id"
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.http_transport import HttpTransport
 
 for _name in ("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth"):
     # They log addresses, messages, session ids and what authorization servers answer. What matters of it, we say ourselves.
     logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+tls()  # now: modules are imported in a thread, and making it takes 20 ms
 
 Late = Callable[[dict[str, Any]], Awaitable[None]]
 """Puts an error among the server's messages: for the SSE transport, where responses don't come with the request."""
@@ -95,33 +107,42 @@ class _WholeEvents(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-class GuardedClient(httpx2.AsyncClient):
+class BoundedClient(httpx2.AsyncClient):
+    """An HTTP client whose responses are bounded. Redirects are left to the caller."""
+
+    def __init__(self, most: int, **rest: Any) -> None:
+        hooks = {"response": [self._bound]}
+        super().__init__(verify=tls(), headers={"accept-encoding": "identity"}, event_hooks=hooks, **rest)
+        self._most = most
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        if is_compressed(response):
+            raise httpx2.DecodingError("the response is compressed, which was not requested", request=response.request)
+        if not self._is_bounded_by_event(response):
+            response.stream = _BoundedStream(response.stream, self._most)  # type: ignore[arg-type]
+
+    def _is_bounded_by_event(self, _: httpx2.Response) -> bool:
+        return False
+
+
+class GuardedClient(BoundedClient):
     """The HTTP client of one server. `failure` is the last failure, as a sentence."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        headers: Callable[[], Mapping[str, str]],
-        most: int,
-        auth: httpx2.Auth | None = None,
-        read_seconds: float = MAX_READ_SECONDS,
-    ) -> None:
+    def __init__(self, to: "HttpTransport", read_seconds: float) -> None:
         super().__init__(
-            auth=auth,
-            verify=tls(),
-            headers={"accept-encoding": "identity"},
-            timeout=httpx2.Timeout(HTTP_CONNECT_SECONDS, read=read_seconds, write=60.0, pool=60.0),
-            limits=httpx2.Limits(max_connections=256, max_keepalive_connections=20, keepalive_expiry=4.0),
-            follow_redirects=False,
-            event_hooks={"response": [self._bound]},
+            to.most,
+            auth=None if to.login is None else httpx2.Auth(),  # adds nothing: not even what a URL may hold
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=read_seconds, write=60.0, pool=60.0),
+            limits=httpx2.Limits(
+                max_connections=MAX_POOL_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=KEEPALIVE_SECONDS
+            ),
         )
         self.failure: str | None = None
         self.session_id: str | None = None
         self.late: Late | None = None
         self.hopeless = False
         """True: the server is gone, so its session is not deleted."""
-        self._name, self._own_headers, self._most = name, headers, most
+        self._to, self._name = to, to.name
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **rest: Any) -> httpx2.Response:
         """Sends a request; one that can't be delivered gets an error response, and responses are read whole."""
@@ -129,8 +150,8 @@ class GuardedClient(httpx2.AsyncClient):
             return await self._listen(request, stream=stream, **rest)
         try:
             await request.aread()  # one that follows a redirect was not read yet
-            request.headers.update(self._own_headers())
-            response = await super().send(request, stream=True, **rest)
+            request.headers.update(self._to.headers())
+            response = await self._deliver(request, stream=True, **rest)
             try:
                 settled = await self._settled(request, response)
             except BaseException:
@@ -142,34 +163,33 @@ class GuardedClient(httpx2.AsyncClient):
         except CallError as error:  # a login or a secret that is not there
             return await self._instead(request, "login", error.message, CONNECTION_CLOSED)
         except Exception as error:  # noqa: BLE001 - whatever it was, it must not end the session of all others
-            return await self._instead(request, *_failed(self._name, error, self._most, login=self.auth is not None))
+            return await self._instead(request, *_failed(self._name, error, self._most, login=self._to.login is not None))
+
+    async def _deliver(self, request: httpx2.Request, **rest: Any) -> httpx2.Response:
+        deliver = partial(super().send, request, **rest)
+        return await (deliver() if self._to.login is None else self._to.login.send(request, deliver))
 
     async def _listen(self, request: httpx2.Request, *, stream: bool, **rest: Any) -> httpx2.Response:
         """Opens a stream that the server may leave silent for any time; or deletes the session."""
-        request.headers.update(self._own_headers())
+        request.headers.update(self._to.headers())
         if request.method == "DELETE":
             return await self._take_leave(request, **rest)
-        request.extensions = _reading(request, None)
-        return await super().send(request, stream=stream, **rest)
+        timeouts = {**request.extensions.get("timeout", {}), "read": None}
+        request.extensions = {**request.extensions, "timeout": timeouts}
+        return await self._deliver(request, stream=stream, **rest)
 
     async def _take_leave(self, request: httpx2.Request, **rest: Any) -> httpx2.Response:
         """Deletes the session, without waiting long for the response."""
         if self.hopeless:
             return httpx2.Response(204, request=request)
         async with asyncio.timeout(SESSION_DELETE_SECONDS):
-            response = await super().send(request, stream=True, **rest)
+            response = await self._deliver(request, stream=True, **rest)
             await response.aclose()
         return httpx2.Response(response.status_code, request=request)
 
-    async def _bound(self, response: httpx2.Response) -> None:
-        """Bounds the body of a response. Event streams may be endless: those are bounded event by event."""
-        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise httpx2.DecodingError("the response is compressed, which was not requested", request=response.request)
-        speaks = response.is_success and _is(response, "text/event-stream") and (
-            self.late is None or response.request.method == "GET"
-        )  # fmt: skip
-        if not speaks:
-            response.stream = _BoundedStream(response.stream, self._most)  # type: ignore[arg-type]
+    def _is_bounded_by_event(self, response: httpx2.Response) -> bool:
+        """True for event streams, which may be endless."""
+        return response.is_success and is_stream(response) and (self.late is None or response.request.method == "GET")
 
     # -- what an answer is
 
@@ -182,10 +202,10 @@ class GuardedClient(httpx2.AsyncClient):
         id = _id_of(request)
         if id is None or self.late is not None or status == 202 or response.is_redirect:
             return response
-        if _is(response, "text/event-stream"):
+        if is_stream(response):
             response.stream = _WholeEvents(response.stream, self._name, self._most)  # type: ignore[arg-type]
             return response
-        if not _is(response, "application/json"):
+        if not is_json(response):
             words = shown(response.headers.get("content-type", "nothing"))
             message = f"Server {self._name} answered with {words}, where JSON or an event stream was expected."
             return await self._instead(request, "refused", message, PARSE_ERROR)
@@ -200,15 +220,11 @@ class GuardedClient(httpx2.AsyncClient):
         return _response(request, status, answer, response.headers.get(SESSION_HEADER))
 
     async def _refusal(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        status, in_session = response.status_code, SESSION_HEADER in request.headers
-        kind = failure_kind(status, session=in_session)
-        error = _parsed(await _beginning(response)) if _is(response, "application/json") else None
-        said = error.get("error") if error is not None else None
-        if isinstance(said, dict) and kind != "login":
-            id = _id_of(request)
-            if not (in_session and means_session_lost(status, error or {}, id)):
-                return _response(request, status, {**(error or {}), "id": id})
-            kind = "session"
+        status, id = response.status_code, _id_of(request)
+        message = (_parsed(await _beginning(response)) if is_json(response) else None) or {}
+        kind, error = http_refusal(status, message, id, in_session=SESSION_HEADER in request.headers)
+        if error is not None:
+            return _response(request, status, {**message, "id": id})
         return await self._instead(request, kind, status_message(self._name, status), INTERNAL_ERROR)
 
     async def _instead(self, request: httpx2.Request, kind: FailureKind, message: str, code: int) -> httpx2.Response:
@@ -229,7 +245,7 @@ def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> t
         what = f"{most} bytes (its setting output_bytes) or {MAX_JSON_VALUES} values"
         return "refused", f"Server {name} gave an answer of more than {what}.", INTERNAL_ERROR
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
-        return "unreachable", f"Server {name} can't be reached: {_why(error)}.", CONNECTION_CLOSED
+        return "unreachable", f"Server {name} cannot be reached: {_why(error)}.", CONNECTION_CLOSED
     if isinstance(error, httpx2.TransportError) or not login:
         return (
             "lost",
@@ -241,15 +257,6 @@ def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> t
 
 def _why(error: Exception) -> str:
     return shown(described(error)).rstrip(".")
-
-
-def _reading(request: httpx2.Request, seconds: float | None) -> dict[str, Any]:
-    """The extensions of a request, with a timeout for each part of its response."""
-    return {**request.extensions, "timeout": {**request.extensions.get("timeout", {}), "read": seconds}}
-
-
-def _is(response: httpx2.Response, kind: str) -> bool:
-    return bool(response.headers.get("content-type", "").lower().startswith(kind))
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import SERVER_INFO_META_KEY as SERVER_INFO
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION as UNSUPPORTED
 from mcp_types.version import (
@@ -24,7 +23,7 @@ from toolgate.mcp.client.backoff import ProcessExited
 from toolgate.mcp.client.correlation import CorrelatingDispatcher
 from toolgate.mcp.client.errors import Unreachable, from_mcp_error, transport_failure
 from toolgate.mcp.client.model import ServerInfo
-from toolgate.mcp.client.request_meta import CLIENT_INFO, request_meta
+from toolgate.mcp.client.request_meta import CLIENT_INFO, request_headers, request_meta
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.settings import ServerSettings
 
@@ -69,8 +68,7 @@ class Handshake:
         version = raw.get("protocolVersion")
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise Unreachable(message=f"It speaks protocol version {printable(repr(version), 60)}, which is not supported.")
-        headers = {MCP_PROTOCOL_VERSION_HEADER: version}
-        await self._dispatch.notify("notifications/initialized", None, {"headers": headers})
+        await self._dispatch.notify("notifications/initialized", None, {"headers": request_headers(version)})
         return _about(version, raw, raw.get("serverInfo"))
 
     async def _discover(self, version: str, *, again: bool = True) -> ServerInfo | None:
@@ -78,7 +76,7 @@ class Handshake:
         options: CallOptions = {
             "timeout": min(DISCOVER_SECONDS, self._settings.start_seconds / 2),
             "cancel_on_abandon": False,
-            "headers": {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: "server/discover"},
+            "headers": request_headers(version, "server/discover"),
         }
         try:
             raw = await self._dispatch.send_raw_request("server/discover", {"_meta": request_meta(version, {})}, options)

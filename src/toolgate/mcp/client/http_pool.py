@@ -1,29 +1,69 @@
-"""The connection pool of the fast path: requests on kept connections, and bodies that are read within bounds.
+"""The connections to remote servers: the TLS context and the limits of all, and the pool of the fast path.
 
-A failure before anything was sent is Unreachable, after that ConnectionLost.
+In the pool a failure before anything was sent is Unreachable, after that ConnectionLost.
 """
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    ConnectionTimeoutError,
+    DummyCookieJar,
+    InvalidURL,
+    TCPConnector,
+)
+from httpx2 import Response
 
 from toolgate.errors import described
 from toolgate.mcp.client.errors import PARSE_ERROR, ConnectionLost, ErrorResponse, Unreachable, shown
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser
 from toolgate.tasks import BackgroundTasks
 
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
-
 logger = logging.getLogger("toolgate.mcp")
-POOL_CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 4.0
 """Less than servers keep a connection (5 s), or a request may meet one that is being closed."""
 MAX_POOL_CONNECTIONS = 256
 DRAIN_SECONDS = 1.0
 MAX_BACKGROUND_TASKS = 256
 MAX_ERROR_BYTES = 65_536
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """With the certificates of the system, or those in SSL_CERT_FILE or SSL_CERT_DIR. Making one takes 20 ms."""
+    return ssl.create_default_context()
+
+
+def goes_through_proxy(url: str) -> bool:
+    """True if the environment names a proxy for a URL."""
+    parts, proxies = urlsplit(url), getproxies()
+    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")
+
+
+def is_stream(response: ClientResponse | Response) -> bool:
+    return response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
+
+
+def is_json(response: ClientResponse | Response) -> bool:
+    return response.headers.get("Content-Type", "").lower().startswith("application/json")
+
+
+def is_compressed(response: ClientResponse | Response) -> bool:
+    """True for a body that could be of any size once it is read. None is requested."""
+    return response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity")
 
 
 class HttpPool:
@@ -36,20 +76,16 @@ class HttpPool:
         """Work that continues after a response was returned: bodies read to their end, cancellations, answers to
         questions."""
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> "ClientResponse":
-        from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError, InvalidURL
-
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> ClientResponse:
         try:
             return await self._http().post(self._url, data=body, headers=headers, allow_redirects=False)
         except (ClientConnectorError, ConnectionTimeoutError, InvalidURL) as error:
-            raise Unreachable(message=f"Server {self._name} can't be reached: {shown(described(error))}") from error
+            raise Unreachable(message=f"Server {self._name} cannot be reached: {shown(described(error))}") from error
         except (ClientError, OSError) as error:
             raise self._lost(error) from error
 
-    async def resume(self, headers: Mapping[str, str]) -> "ClientResponse | None":
+    async def resume(self, headers: Mapping[str, str]) -> ClientResponse | None:
         """Resumes a broken stream; None if the server can't, or not now."""
-        from aiohttp import ClientError
-
         try:
             response = await self._http().get(self._url, headers=headers, allow_redirects=False)
         except (ClientError, OSError):
@@ -78,10 +114,8 @@ class HttpPool:
 
     # -- bodies
 
-    async def body(self, response: "ClientResponse") -> bytes:
+    async def body(self, response: ClientResponse) -> bytes:
         """Reads a body. Raises ErrorResponse if it is too long; if its length says so, nothing is read."""
-        from aiohttp import ClientError
-
         length, read = response.content_length, bytearray()
         try:
             if length is None or length <= self._most:
@@ -96,10 +130,8 @@ class HttpPool:
         response.close()
         raise self._too_long()
 
-    async def beginning(self, response: "ClientResponse") -> bytes:
+    async def beginning(self, response: ClientResponse) -> bytes:
         """Reads the first part of a body, or what there is if it breaks off."""
-        from aiohttp import ClientError
-
         read = bytearray()
         try:
             async for chunk in response.content.iter_any():
@@ -110,10 +142,8 @@ class HttpPool:
             response.close()
         return bytes(read)
 
-    async def events(self, response: "ClientResponse") -> AsyncGenerator[SseEvent]:
+    async def events(self, response: ClientResponse) -> AsyncGenerator[SseEvent]:
         """Yields the events of a stream, until it ends or breaks."""
-        from aiohttp import ClientError
-
         events = SseParser(self._most)
         try:
             async for chunk in response.content.iter_any():
@@ -125,7 +155,7 @@ class HttpPool:
         except (ClientError, OSError):
             response.close()
 
-    def done(self, stream: "ClientResponse") -> None:
+    def done(self, stream: ClientResponse) -> None:
         """Releases a stream. If it has not ended, it is drained first, so that its connection can be used again."""
         if stream.closed or stream.content.at_eof():
             stream.release()
@@ -134,17 +164,13 @@ class HttpPool:
 
     # -- inside
 
-    def _http(self) -> "ClientSession":
+    def _http(self) -> ClientSession:
         if self._pool is None:
-            from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-
-            from toolgate.mcp.client.tls import tls
-
             self._pool = ClientSession(
                 connector=TCPConnector(ssl=tls(), limit=MAX_POOL_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS),
                 cookie_jar=DummyCookieJar(),
                 auto_decompress=False,
-                timeout=ClientTimeout(total=None, sock_connect=POOL_CONNECT_SECONDS),
+                timeout=ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             )
         return self._pool
 
@@ -157,24 +183,11 @@ class HttpPool:
         return ErrorResponse(PARSE_ERROR, words)
 
 
-def is_stream(response: "ClientResponse") -> bool:
-    return response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
-
-
-def is_json(response: "ClientResponse") -> bool:
-    return response.headers.get("Content-Type", "").lower().startswith("application/json")
-
-
-async def _drain(response: "ClientResponse") -> None:
-    from aiohttp import ClientError
-
+async def _drain(response: ClientResponse) -> None:
     try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in response.content.iter_any():
-                pass
-        response.release()
-    except (ClientError, OSError, TimeoutError):
-        response.close()
-    except BaseException:
-        response.close()
-        raise
+        with suppress(ClientError, OSError):  # a timeout is one
+            async with asyncio.timeout(DRAIN_SECONDS):
+                async for _ in response.content.iter_any():
+                    pass
+    finally:
+        response.close()  # its connection is back in the pool if the end was reached

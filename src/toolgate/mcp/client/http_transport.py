@@ -2,34 +2,37 @@
 
 `open_transport` gives an `HttpTransport`: the streams that the SDK's session uses, the last failure, and the fast path for
 the most frequent requests. Secrets are put into headers for each request, so that a changed secret holds at once; none is
-ever logged. Redirects to another origin are not followed, so nothing of this reaches another host.
+ever logged. Redirects to another origin are not followed, so nothing of this reaches another host. Imported only where a
+remote server is used (`sdk.HTTP_MODULES`), since the HTTP libraries take long to load.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
+import httpx2
+from mcp.client._transport import ReadStream, WriteStream
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._context_streams import create_context_streams
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
 from toolgate.errors import CallError
-from toolgate.mcp.client import sdk
 from toolgate.mcp.client.errors import Unreachable, as_call_error, status_message
 from toolgate.mcp.client.fast_http import FastHttp
+from toolgate.mcp.client.guarded_http import MAX_READ_SECONDS, GuardedClient
+from toolgate.mcp.client.http_pool import goes_through_proxy
 from toolgate.mcp.client.model import ServerInfo
+from toolgate.mcp.client.oauth.provider import AwaitRedirect, OAuthProvider, ShowUrl
+from toolgate.mcp.client.oauth.token_store import LoginStore
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.secret_refs import ReadSecret, fill, fill_url
-from toolgate.mcp.client.tls import goes_through_proxy, tls
-from toolgate.mcp.client.token_store import KeepToken, LoginStore, ReadToken
-from toolgate.mcp.client.untrusted_text import innermost, sentence, span
+from toolgate.mcp.client.untrusted_text import innermost, longest_timeout, sentence, span
 from toolgate.settings import ServerSettings
-from toolgate.threads import to_thread
-
-if TYPE_CHECKING:
-    from mcp.client._transport import ReadStream, WriteStream
-    from mcp.shared.message import SessionMessage
-
-    from toolgate.mcp.client.oauth import OAuthProvider
 
 RESERVED_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"}
@@ -40,32 +43,37 @@ RESERVED_HEADERS = frozenset(
 class HttpTransport:
     """The transport to one remote server."""
 
-    read: "ReadStream[SessionMessage | Exception]"
-    write: "WriteStream[SessionMessage]"
+    read: ReadStream[SessionMessage | Exception]
+    write: WriteStream[SessionMessage]
 
     def __init__(
         self,
         name: str,
         settings: ServerSettings,
         secrets: ReadSecret,
-        keep: KeepToken | None,
-        tokens: ReadToken | None,
+        kept: LoginStore,
         masker: SecretMasker,
+        *,
+        asks: bool = False,
+        show: ShowUrl | None = None,
+        wait: AwaitRedirect | None = None,
     ) -> None:
-        from toolgate.mcp.client.guarded_http import MAX_READ_SECONDS, GuardedClient
-
+        """`kept` stores the login; `masker` learns its tokens, and `secrets` teaches it the others. The rest is for logins
+        (`OAuthProvider`)."""
         self.name, self.url, self.most = name, fill_url(_address(name, settings), secrets, name), settings.output_bytes
-        self.oauth = settings.oauth is not None
         self.masker = masker
+        self.login: OAuthProvider | None = None
         self._settings, self._secrets = settings, secrets
-        self._provider = self._login(keep, tokens)
         self._unfilled = _checked(name, settings.headers)
         self._plain = None if any("{{" in value for value in self._unfilled.values()) else self._unfilled
-        timeouts = [settings.timeout, *(tool.timeout for tool in settings.tools.values())]
-        seconds = max(MAX_READ_SECONDS, *(one for one in timeouts if one is not None), 0.0)
-        self.client = GuardedClient(name, headers=self.headers, most=self.most, auth=self._auth(), read_seconds=seconds)
-
-    # -- for the fast path and the HTTP client
+        if settings.oauth is not None:
+            try:
+                self.login = OAuthProvider(
+                    name, self.url, settings.oauth, secrets, kept, learn=masker.learn, asks=asks, show=show, wait=wait
+                )
+            except ValueError as error:
+                raise Unreachable(message=f"The OAuth settings of server {name} are invalid: {sentence(error)}") from None
+        self.client = GuardedClient(self, max(MAX_READ_SECONDS, longest_timeout(settings)))
 
     def headers(self) -> Mapping[str, str]:
         """The headers of the settings, with secrets filled in."""
@@ -74,28 +82,8 @@ class HttpTransport:
         what = f"A header of server {self.name}"
         return {name: fill(value, self._secrets, what) for name, value in self._unfilled.items()}
 
-    def token(self) -> str | None:
-        """The access token, if a valid one is stored."""
-        return self._provider.token() if self._provider is not None else None
-
-    def session_id(self) -> str | None:
-        """The session id of the server (protocols before 2026-07-28)."""
-        return self.client.session_id
-
-    def has_cookies(self) -> bool:
-        """True if the server has set cookies, which only the SDK's client keeps."""
-        return bool(self.client.cookies)
-
-    # -- as a ServerChannel
-
-    @property
-    def hopeless(self) -> bool:
-        """True: the server is gone, so its session is not deleted."""
-        return self.client.hopeless
-
-    @hopeless.setter
-    def hopeless(self, hopeless: bool) -> None:
-        self.client.hopeless = hopeless
+    def give_up(self) -> None:
+        self.client.hopeless = True
 
     async def why(self) -> str | None:
         return self.client.failure
@@ -109,40 +97,13 @@ class HttpTransport:
             return None
         return FastHttp(self, about.protocol)
 
-    def _login(self, keep: KeepToken | None, tokens: ReadToken | None) -> "OAuthProvider | None":
-        if self._settings.oauth is None:
-            return None
-        from toolgate.mcp.client.oauth import OAuthProvider
-
-        kept = LoginStore(self.name, self.url, tokens, keep)
-        try:
-            return OAuthProvider(self.name, self.url, self._settings.oauth, self._secrets, kept, learn=self.masker.learn)
-        except ValueError as error:
-            raise Unreachable(message=f"The OAuth settings of server {self.name} are invalid: {sentence(error)}") from None
-
-    def _auth(self) -> Any:
-        if self._provider is None:
-            return None
-        from toolgate.mcp.client.authorization import OAuthHttpAuth
-
-        return OAuthHttpAuth(self._provider)
-
 
 @asynccontextmanager
 async def open_transport(
-    name: str,
-    settings: ServerSettings,
-    secrets: ReadSecret,
-    masker: SecretMasker,
-    keep: KeepToken | None = None,
-    tokens: ReadToken | None = None,
+    name: str, settings: ServerSettings, secrets: ReadSecret, masker: SecretMasker, kept: LoginStore
 ) -> AsyncIterator[HttpTransport]:
-    """Opens the transport to a remote server. Entered and left in the same task. Raises Unreachable.
-
-    `tokens` and `keep` read and store those of a login. `masker` learns them; `secrets` does so itself.
-    """
-    await load_dependencies()
-    remote = HttpTransport(name, settings, secrets, keep, tokens, masker)
+    """Opens the transport to a remote server. Entered and left in the same task. Raises Unreachable."""
+    remote = HttpTransport(name, settings, secrets, kept, masker)
     remote.headers()  # what is missing is said before anything is tried
     async with AsyncExitStack() as stack:
         try:
@@ -158,26 +119,12 @@ async def open_transport(
         yield remote
 
 
-async def load_dependencies() -> None:
-    """Loads the libraries in a thread."""
-    await sdk.loaded()
-    await to_thread(_load)
-
-
-def _load() -> None:
-    for module in ("aiohttp", "toolgate.mcp.client.guarded_http", "toolgate.mcp.client.authorization"):
-        import_module(module)
-    tls()
-
-
 @asynccontextmanager
 async def _streams(remote: HttpTransport, settings: ServerSettings) -> AsyncIterator[tuple[Any, Any]]:
     if settings.transport == "sse":
         async with _old_streams(remote) as streams:
             yield streams
         return
-    from mcp.client.streamable_http import streamable_http_client
-
     async with (
         remote.client,
         streamable_http_client(remote.url, http_client=remote.client, max_sse_event_size=remote.most) as streams,
@@ -189,13 +136,6 @@ async def _streams(remote: HttpTransport, settings: ServerSettings) -> AsyncIter
 async def _old_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
     """Opens the SSE transport: responses come on one stream for all. A request that can't be sent is answered there by
     us."""
-    import anyio
-    import httpx2
-    from mcp.client.sse import sse_client
-    from mcp.shared._context_streams import create_context_streams
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
-
     to_us, ours = create_context_streams[SessionMessage | Exception](0)
 
     async def late(body: dict[str, Any]) -> None:
@@ -226,8 +166,6 @@ async def _old_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
 
 
 def _not_open(remote: HttpTransport, error: Exception) -> CallError:
-    import httpx2
-
     first = innermost(error)
     if isinstance(first, CallError):
         return first
@@ -235,11 +173,9 @@ def _not_open(remote: HttpTransport, error: Exception) -> CallError:
         status = first.response.status_code
         words = status_message(remote.name, status)
         if status in (401, 403):
-            found = as_call_error("login", remote.name, words, oauth=remote.oauth)
-            assert isinstance(found, CallError)
-            return found
+            return as_call_error("login", remote.name, words, oauth=remote.login is not None)
         return Unreachable(message=words)
-    return Unreachable(message=f"Server {remote.name} can't be reached: {sentence(first)}")
+    return Unreachable(message=f"Server {remote.name} cannot be reached: {sentence(first)}")
 
 
 def _address(name: str, settings: ServerSettings) -> str:

@@ -8,6 +8,7 @@ not limited, since a server runs as long as it is used; memory, processes and op
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,22 +16,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from toolgate.errors import NotReached
-from toolgate.mcp.client import executables as finding
-from toolgate.mcp.client import packages
+from toolgate.mcp.client import executables, packages
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.mcp.client.executables import LaunchCommand
+from toolgate.mcp.client.folder_layers import FolderLayers
 from toolgate.mcp.client.mounts import MountPlan, plan_mounts
 from toolgate.mcp.client.secret_refs import fill, hide_argument_secrets
-from toolgate.sandbox.jail import MB, Jail, JailedProcess, ResourceLimits, Spec, Unavailable
+from toolgate.sandbox.jail import MB, Jail, JailedProcess, Network, ResourceLimits, Spec, Unavailable
+from toolgate.sandbox.workspaces import Workspaces
 from toolgate.settings import ServerSettings
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.allowed_hosts import AllowedHosts, LoopbackLayout
     from toolgate.mcp.client.egress_proxy import EgressProxy, Resolve
-    from toolgate.mcp.client.folder_layers import FolderLayers
+    from toolgate.mcp.client.executables import LaunchCommand
     from toolgate.sandbox.engine import Sandbox
-    from toolgate.sandbox.workspaces import Workspaces
     from toolgate.screening.paths import SensitivePaths
 
 NetworkReach = Literal["none", "domains", "host"]
@@ -40,35 +40,27 @@ MAX_PROCESSES = 128
 """Including threads: Node alone has a dozen."""
 MAX_OPEN_FILES = 1024
 LOCALE_VARIABLES = ("LANG", "LANGUAGE", "TZ")
+JAIL_NETWORKS: dict[NetworkReach, Network] = {"none": "none", "domains": "loopback", "host": "host"}
+SUBREAPER = Path(__file__).with_name("subreaper.py")
+SUBREAPER_SECONDS = 6.0
+"""Seconds for the subreaper to end everything that a program started; after that it is killed itself."""
 NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
 
 
 class ServerProcess:
     """A started server program."""
 
-    def __init__(
-        self,
-        box: JailedProcess,
-        *,
-        jail: str | None,
-        network: NetworkReach,
-        proxy: "EgressProxy | None" = None,
-        layers: "FolderLayers | None" = None,
-    ) -> None:
+    def __init__(self, box: JailedProcess, jail: str | None, network: NetworkReach) -> None:
         self.box = box
-        self.layers = layers
-        """The layers over its writable folders; None: it has none, or no jail."""
         self.jail = jail
         """The name of its jail; None: it has none."""
         self.network = network
-        self.proxy = proxy
+        self.layers: FolderLayers | None = None
+        """The layers over its writable folders; None: it has none, or no jail."""
+        self.proxy: EgressProxy | None = None
 
     def terminate(self) -> None:
         """Sends SIGTERM to the program and its descendants. Does not wait."""
-        ask = getattr(self.box, "terminate", None)
-        if ask is not None:
-            ask()
-            return
         from toolgate.sandbox.jails.process_tree import descendants
 
         # Below the first process inside; or, where there is none, below the launcher.
@@ -93,7 +85,7 @@ async def launch_server(
     home: Path | None,
     *,
     rules: "SensitivePaths | None" = None,
-    places: "Workspaces | None" = None,
+    places: Workspaces | None = None,
     resolve: "Resolve | None" = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> ServerProcess:
@@ -105,36 +97,39 @@ async def launch_server(
     given = {key: fill(value, secrets, f"The variable {key} of server {name!r}") for key, value in settings.env.items()}
     if settings.isolation != "none":
         _refuse_runners(name, settings)
-    command = await packages.command(name, settings, home, step) or finding.find_command(
+    command = await packages.command(name, settings, home, step) or executables.find_command(
         name, settings.command, settings.cwd
     )
     step("starting")
     command, values = hide_argument_secrets(name, command, secrets)
     given |= values
-    jail = None if settings.isolation == "none" else await _jail(name, sandbox)
-    if jail is None:
-        return await _start_plainly(name, command, given, settings.cwd)
-    reach = reach_of(settings)
+    if settings.isolation == "none":
+        return await _start_unsandboxed(name, command, given, settings.cwd)
+    jail = await _jail(name, sandbox)
     try:
-        domains = _domains(name, settings) if reach == "domains" else None
+        domains = _domains(name, settings) if reach_of(settings) == "domains" else None
         layout = domains.layout() if domains is not None else None
-        look = partial(plan_mounts, name, settings, home, rules, command.own)
-        mounts = await to_thread(look)
-        spec = _spec(name, settings, command, given, home, layout, mounts)
-        box = await jail.start(spec)
+        plan = partial(plan_mounts, name, settings, home, rules, command.own)
+        mounts = await to_thread(plan)
+        program = ServerProcess(
+            await jail.start(_spec(name, settings, command, given, home, layout, mounts)), jail.name, reach_of(settings)
+        )
+        if mounts.writable or mounts.projected:
+            known = places or Workspaces(home or Path.home() / ".toolgate")
+            program.layers = FolderLayers(name, settings, program.box, known, mounts, plan)
+        if domains is not None and layout is not None:
+            try:
+                program.proxy = await _open_proxy(name, program.box, domains, layout, resolve)
+            except BaseException:
+                await program.close()
+                raise
     except Unavailable as error:
-        raise _not_held(name, error.message, error.suggestion) from error
-    program = ServerProcess(
-        box, jail=jail.name, network=reach, layers=_layers(name, settings, mounts, look, box, home, places)
-    )
-    if domains is not None and layout is not None:
-        try:
-            program.proxy = await _open_proxy(name, box, domains, layout, resolve)
-        except BaseException as error:
-            await program.close()
-            if isinstance(error, Unavailable):
-                raise _not_held(name, error.message, None) from error
-            raise
+        raise Unreachable(
+            "SANDBOX_UNAVAILABLE",
+            f"Server {name!r} cannot be started in a jail: {error.message}",
+            suggestion=error.suggestion
+            or "Run `toolgate doctor` to see which jails work on this machine; installing bubblewrap usually helps.",
+        ) from error
     return program
 
 
@@ -158,15 +153,38 @@ async def _jail(name: str, sandbox: "Sandbox") -> Jail:
         ) from error
 
 
-async def _start_plainly(name: str, command: LaunchCommand, given: Mapping[str, str], cwd: Path | None) -> ServerProcess:
-    from toolgate.mcp.client import unsandboxed as plain
+async def _start_unsandboxed(
+    name: str, command: "LaunchCommand", given: Mapping[str, str], cwd: Path | None
+) -> ServerProcess:
+    """Starts a program with only the given environment, below a subreaper that ends all of it when we are gone."""
+    from toolgate.sandbox.jails.child_ends import ChildPipe
+    from toolgate.sandbox.jails.launch import Launch
+    from toolgate.sandbox.jails.process import start
 
     own = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
+    order = ChildPipe.down(b"")
+    launch = Launch(
+        argv=(
+            sys.executable,
+            "-I",
+            "-S",
+            str(SUBREAPER),
+            str(order.number),
+            str(os.getpid()),
+            str(cwd or "/"),
+            *command.argv,
+        ),
+        order=order,
+        environment={**own, **locale(), **given},
+        kill_signal=signal.SIGUSR1,
+        end_seconds=SUBREAPER_SECONDS,
+        watched=False,
+    )
     try:
-        box = await plain.start(command.argv, {**own, **locale(), **given}, cwd)
-    except OSError as error:
-        raise Unreachable(message=f"Server {name!r} can't be started: {error.strerror or error}.") from error
-    return ServerProcess(box, jail=None, network="host")
+        box = await start(launch, Spec(profile="server", argv=command.argv))
+    except Unavailable as error:
+        raise Unreachable(message=f"Server {name!r} cannot be started: {error.message}") from error
+    return ServerProcess(box, None, "host")
 
 
 def locale() -> dict[str, str]:
@@ -180,22 +198,22 @@ def locale() -> dict[str, str]:
 def _refuse_runners(name: str, settings: ServerSettings) -> None:
     if not settings.command or settings.npm is not None or settings.pypi is not None:
         return
-    setting = finding.package_setting(settings.command[0])
+    setting = executables.package_setting(settings.command[0])
     if settings.command[:2] == ("uv", "run"):
         raise Unreachable(
-            message="`uv run` updates an environment at each start, which it can't do inside a jail.",
+            message="`uv run` updates an environment at each start, which it cannot do inside a jail.",
             suggestion="Create the environment first (`uv sync`), and start its Python: `-- .venv/bin/python server.py`.",
         )
-    program = finding.find_program(settings.command[0], settings.cwd)
-    if program is not None and program.parent.name == finding.SHIM_FOLDER and setting is None:
+    program = executables.find_program(settings.command[0], settings.cwd)
+    if program is not None and program.parent.name == executables.SHIM_FOLDER and setting is None:
         raise Unreachable(
-            message=f"{program} is a shim that looks for the real program, which it can't do inside a jail.",
+            message=f"{program} is a shim that looks for the real program, which it cannot do inside a jail.",
             suggestion=f"Name the real program (`pyenv which {program.name}` shows it), or that of an environment: "
             "`.venv/bin/python`.",
         )
     if setting is not None and reach_of(settings) != "host":
         raise Unreachable(
-            message=f"{Path(settings.command[0]).name} can't download server {name!r} inside a jail.",
+            message=f"{Path(settings.command[0]).name} cannot download server {name!r} inside a jail.",
             suggestion=f"Name the package in the setting `{setting}` (`--{setting}`): it is installed once, outside it.",
         )
 
@@ -215,13 +233,12 @@ def _domains(name: str, settings: ServerSettings) -> "AllowedHosts":
 def _spec(
     name: str,
     settings: ServerSettings,
-    command: LaunchCommand,
+    command: "LaunchCommand",
     given: Mapping[str, str],
     home: Path | None,
     layout: "LoopbackLayout | None",
     mounts: MountPlan,
 ) -> Spec:
-    network = {"none": "none", "domains": "loopback", "host": "host"}[reach_of(settings)]
     variables = {**locale(), **(proxy_variables(layout.proxy_port) if layout else {}), **given}
     cwd = None if settings.cwd is None else Path(os.path.realpath(settings.cwd.expanduser()))
     return Spec(
@@ -238,7 +255,7 @@ def _spec(
         cwd=cwd,
         path=command.path,
         shown=tuple(_shown(name, home, layout)),
-        network=network,  # type: ignore[arg-type]  # from the table above
+        network=JAIL_NETWORKS[reach_of(settings)],
         listen=tuple((place.address, place.port) for place in layout.places) if layout else (),
         limits=ResourceLimits(
             seconds=math.inf,
@@ -250,31 +267,6 @@ def _spec(
             open_files=MAX_OPEN_FILES,
         ),
     )
-
-
-def _layers(
-    name: str,
-    settings: ServerSettings,
-    mounts: MountPlan,
-    look: Callable[[], MountPlan],
-    box: JailedProcess,
-    home: Path | None,
-    places: "Workspaces | None",
-) -> "FolderLayers | None":
-    if not mounts.writable and not mounts.projected:
-        return None
-    from toolgate.mcp.client.folder_layers import FolderLayers
-    from toolgate.sandbox.workspaces import Workspaces
-
-    known = places or Workspaces(home or Path.home() / ".toolgate")
-    intakes = [
-        known.intake(
-            folder, f"server {name}", settings.disk_mb * MB, bring_in=settings.bring_in, setting=f"servers.{name}.bring_in",
-            repositories=[path for path in mounts.repositories if path.is_relative_to(folder)],
-        )
-        for folder in mounts.writable
-    ]  # fmt: skip
-    return FolderLayers(name, box, intakes, mounts, look)
 
 
 def proxy_variables(port: int) -> dict[str, str]:
@@ -319,11 +311,3 @@ async def _open_proxy(
     opened = egress_proxy.EgressProxy(name, domains, resolve=resolve or egress_proxy.resolve)
     await opened.serve(listeners, layout.places)
     return opened
-
-
-def _not_held(name: str, why: str, suggestion: str | None) -> Unreachable:
-    return Unreachable(
-        "SANDBOX_UNAVAILABLE",
-        f"Server {name!r} can't be started in a jail: {why}",
-        suggestion=suggestion or "Run `toolgate doctor` to see which jails work here; installing bubblewrap usually helps.",
-    )

@@ -6,7 +6,6 @@ happens outside of any jail, so anything but a plain package name is refused.
 """
 
 import asyncio
-import configparser
 import fcntl
 import hashlib
 import json
@@ -20,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.metadata import distributions
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple
@@ -53,6 +53,10 @@ PYPI_SPEC = re.compile(
     re.ASCII,
 )
 PYPI_VERSION = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+[a-z0-9.]+)?", re.ASCII)
+SPEC_FORMS: dict[PackageKind, tuple[re.Pattern[str], re.Pattern[str], str]] = {
+    "npm": (NPM_SPEC, NPM_VERSION, "name@1.2.3"),
+    "pypi": (PYPI_SPEC, PYPI_VERSION, "name==1.2.3"),
+}
 MAX_SPEC_CHARS = 214
 INSTALL_STEP_SECONDS = 300.0
 INSTALL_LOCK_SECONDS = 2 * INSTALL_STEP_SECONDS + 30
@@ -95,25 +99,24 @@ class InstalledPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 def wanted(settings: ServerSettings) -> PackageSpec | None:
     """Raises Unreachable for what is not a plain package name."""
-    if settings.npm is not None:
-        return _read("npm", settings.npm, NPM_SPEC, NPM_VERSION, "name@1.2.3")
-    return None if settings.pypi is None else _read("pypi", settings.pypi, PYPI_SPEC, PYPI_VERSION, "name==1.2.3")
-
-
-def _read(kind: PackageKind, text: str, shape: re.Pattern[str], version: re.Pattern[str], example: str) -> PackageSpec:
+    kind: PackageKind = "npm" if settings.npm is not None else "pypi"
+    text = settings.npm if settings.npm is not None else settings.pypi
+    if text is None:
+        return None
+    shape, exact, example = SPEC_FORMS[kind]
     found = shape.fullmatch(text.strip())
     if found is None or len(text) > MAX_SPEC_CHARS:
         raise Unreachable(
             message=f"{text[:80]!r} is not a package name.",
             suggestion=f"Name it as {example}. URLs, paths and options are not accepted.",
         )
-    exact = found["version"]
-    if exact is not None and not version.fullmatch(exact):
+    version = found["version"]
+    if version is not None and not exact.fullmatch(version):
         raise Unreachable(
             message=f"{text[:80]!r} does not name an exact version.",
             suggestion=f"Name an exact version ({example}), or none: then the newest is installed, and kept.",
         )
-    return PackageSpec(kind, found["name"], exact, found.groupdict().get("extras") or "")
+    return PackageSpec(kind, found["name"], version, found.groupdict().get("extras") or "")
 
 
 def place(name: str, home: Path | None) -> Path:
@@ -148,31 +151,26 @@ def _noted(folder: Path) -> InstalledPackage | None:
 async def ready(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
 ) -> InstalledPackage | None:
-    """Installs the package of a server if it is missing; None if it has none. Raises Unreachable."""
-    package = wanted(settings)
-    if package is None:
-        return None
-    folder = folder_of(name, package, home)
-    if (found := _noted(folder)) is not None:
+    """Installs the package of a server if it is missing; None if it has none. `step` is told the next step. Raises
+    Unreachable."""
+    package, found = wanted(settings), installed(name, settings, home)
+    if package is None or found is not None:
         return found
     step(f"installing {settings.npm or settings.pypi}")
-    return await _install_alone(name, package, folder)
+    return await _install_alone(name, package, folder_of(name, package, home))
 
 
 async def command(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
 ) -> LaunchCommand | None:
-    """The command that starts the package of a server; None if it has none. `step` is told the next step."""
+    """The command that starts the package of a server; None if it has none."""
     package, found = wanted(settings), await ready(name, settings, home, step)
     if package is None or found is None:
         return None
     folder = folder_of(name, package, home)
-    runner = _node(name) if found.kind == "npm" else folder / "venv" / "bin" / "python"
-    readable = (folder, *required_paths(runner))
-    path = dict.fromkeys((str(runner.parent), *SYSTEM_PATH))
-    return LaunchCommand(
-        (str(runner), str(folder / found.entry), *settings.command), tuple(dict.fromkeys(readable)), tuple(path)
-    )
+    runner = _node_program(name, "node") if found.kind == "npm" else folder / "venv" / "bin" / "python"
+    readable, path = dict.fromkeys((folder, *required_paths(runner))), dict.fromkeys((str(runner.parent), *SYSTEM_PATH))
+    return LaunchCommand((str(runner), str(folder / found.entry), *settings.command), tuple(readable), tuple(path))
 
 
 async def _install_alone(name: str, package: PackageSpec, folder: Path) -> InstalledPackage:
@@ -237,9 +235,7 @@ def _install(name: str, package: PackageSpec, run: "InstallSteps") -> InstalledP
 
 def _install_npm(name: str, package: PackageSpec, run: "InstallSteps") -> InstalledPackage:
     folder = run.folder
-    npm = find_program("npm")
-    if npm is None:
-        raise _lacks(name, "npm")
+    npm = _node_program(name, "npm")
     (folder / "package.json").write_text('{"name": "toolgate-server", "private": true}\n')
     asked = package.name if package.version is None else f"{package.name}@{package.version}"
     options = ["--ignore-scripts", "--no-bin-links", "--omit=dev", "--save-exact", "--no-audit", "--no-fund"]
@@ -288,14 +284,9 @@ def _digest(item: Mapping[str, Any]) -> str:
 
 
 def _console_scripts(venv: Path, package: PackageSpec) -> dict[str, str]:
-    for file in venv.glob("lib/python3*/site-packages/*.dist-info/entry_points.txt"):
-        if _normal(file.parent.name.partition("-")[0]) == _normal(package.name):
-            read = configparser.ConfigParser(delimiters=("=",), interpolation=None)
-            read.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their letters
-            read.read_string(file.read_text())
-            names = read["console_scripts"] if read.has_section("console_scripts") else {}
-            return {name: name for name in names if (venv / "bin" / name).is_file()}
-    return {}
+    installed = distributions(name=package.name, path=list(map(str, venv.glob("lib/python3*/site-packages"))))
+    names = [point.name for one in installed for point in one.entry_points if point.group == "console_scripts"]
+    return {name: name for name in names if (venv / "bin" / name).is_file()}
 
 
 def _choose(package: PackageSpec, scripts: Mapping[str, str]) -> str:
@@ -332,19 +323,17 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Unreachable(message=f"{file.name} of the installed package can't be read: {error}.") from None
+        raise Unreachable(message=f"{file.name} of the installed package cannot be read: {error}.") from None
     return found if isinstance(found, dict) else {}
 
 
-def _node(name: str) -> Path:
-    node = find_program("node")
-    if node is None:
-        raise _lacks(name, "node")
-    return node
-
-
-def _lacks(name: str, program: str) -> Unreachable:
-    return Unreachable(message=f"Server {name!r} needs {program}, which is not installed.", suggestion="Install Node.js.")
+def _node_program(server: str, program: str) -> Path:
+    found = find_program(program)
+    if found is None:
+        raise Unreachable(
+            message=f"Server {server!r} needs {program}, which is not installed.", suggestion="Install Node.js."
+        )
+    return found
 
 
 class InstallSteps:

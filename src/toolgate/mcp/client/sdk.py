@@ -24,20 +24,21 @@ SDK_MODULES = (
     "toolgate.mcp.client.stdio",
 )
 
+HTTP_MODULES = ("aiohttp", "toolgate.mcp.client.http_transport", "toolgate.mcp.client.oauth.provider")
+"""What remote servers need besides."""
+
 _lock = threading.Lock()
-_loaded = False
+_loaded: set[str] = set()
 
 
-def load() -> None:
-    global _loaded
+def load(modules: tuple[str, ...] = ()) -> None:
     with _lock:
-        if not _loaded:
-            for module in SDK_MODULES:
-                import_module(module)
-            _loaded = True
+        for module in (*SDK_MODULES, *modules):
+            import_module(module)
+            _loaded.add(module)
 
 
-async def loaded() -> None:
-    """Loads it in a thread."""
-    if not _loaded:
-        await to_thread(load)
+async def loaded(modules: tuple[str, ...] = ()) -> None:
+    """Loads it, and then these modules, in a thread."""
+    if not _loaded.issuperset((*SDK_MODULES, *modules)):
+        await to_thread(load, modules)

@@ -89,7 +89,7 @@ def _value(name: str, secrets: ReadSecret, what: str) -> str:
     try:
         value = secrets(name)
     except StoreError as error:
-        words = f"{what} needs the secret {name!r}, which can't be looked up: {error.message}"
+        words = f"{what} needs the secret {name!r}, which cannot be looked up: {error.message}"
         raise SecretMissing(message=words, suggestion=error.suggestion, details={"missing": name}) from None
     if not value:
         raise SecretMissing(

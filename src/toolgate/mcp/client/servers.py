@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import described
+from toolgate.mcp.client import sdk
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.mcp.client.model import ConnectionStatus, ListKind, ServerInfo
+from toolgate.mcp.client.model import ConnectionStatus, ListKind
+from toolgate.mcp.client.oauth.token_store import LoginStore
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.supervisor import ServerSupervisor
-from toolgate.model import Caller
 from toolgate.settings import ServerSettings
 from toolgate.tasks import BackgroundTasks, finish
 
@@ -107,52 +108,25 @@ class UpstreamServers:
     def names(self) -> list[str]:
         return sorted(self._servers)
 
-    def settings(self, name: str) -> ServerSettings:
-        return self._of(name).settings
-
     def statuses(self) -> list[ConnectionStatus]:
         return [self._servers[name].status() for name in self.names()]
 
-    def starts(self, server: str) -> int:
-        """How often it was started: between two requests with the same number, the program is the same."""
-        return self._of(server).starts
+    def __getitem__(self, name: str) -> ServerSupervisor:
+        found = self._servers.get(name)
+        if found is None:
+            raise Unreachable(message=f"There is no server named {name!r}: see toolgate servers list.")
+        return found
 
-    # -- asking them
+    # What doors have of it, which nothing can be called through (`mcp.server.upstreams.UpstreamConnections`)
 
-    async def request(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        caller: Caller | None = None,
-        start: int | None = None,
-        seconds: float | None = None,
-    ) -> Mapping[str, Any]:
-        """Sends a request to a server, which is started if need be. Raises Unreachable, ConnectionLost, ErrorResponse or
-        InputRequired; if the caller is cancelled, the server is told. `start`: only that start of the server is asked
-        (`starts`); Restarted, if it is another. `seconds`: how long the caller waits, during which a silent server is taken
-        to be working."""
-        return await self._of(server).request(method, params, caller, start, seconds)
+    def settings(self, name: str) -> ServerSettings:
+        return self[name].settings
 
-    def mask_secrets(self, server: str, values: Iterable[str]) -> None:
-        """Masks secrets that a call is about to hand the server, in whatever it says."""
-        self._of(server).masker.learn_call_secrets(values)
-
-    async def listed(self, server: str, what: ListKind, *, fresh: bool = False) -> list[dict[str, Any]]:
-        return await self._of(server).listed(what, fresh=fresh)
-
-    async def about(self, server: str) -> ServerInfo:
-        return await self._of(server).about()
-
-    async def subscribe(self, server: str, uri: str) -> None:
-        """Subscribes listeners to changes of a resource, until as many have unsubscribed."""
-        of = self._of(server)
-        await of.subscriptions.add(await of.connection(), uri)
+    async def listed(self, server: str, what: ListKind) -> list[dict[str, Any]]:
+        return await self[server].listed(what)
 
     async def unsubscribe(self, server: str, uri: str) -> None:
-        of = self._of(server)
-        await of.subscriptions.remove(of.live, uri)
+        await self[server].unsubscribe(uri)
 
     def listen(self, listener: OnServerChange) -> None:
         """Adds a listener. It is given the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; and
@@ -160,13 +134,6 @@ class UpstreamServers:
         self._listeners.append(listener)
 
     # -- stopping them
-
-    async def restart(self, server: str) -> None:
-        await self._of(server).restart()
-
-    async def stop(self, server: str) -> None:
-        """Stops a server until it is needed again."""
-        await self._of(server).stop()
 
     async def close(self) -> list[str]:
         """Stops all servers at once; returns a line for each that could not be stopped."""
@@ -176,14 +143,6 @@ class UpstreamServers:
         return [f"MCP server {name} could not be stopped" for name, done in zip(names, stopped, strict=True) if not done]
 
     # -- inside
-
-    def _of(self, name: str) -> ServerSupervisor:
-        found = self._servers.get(name)
-        if found is None:
-            raise Unreachable(
-                message=f"Unknown MCP server: {name!r}.", suggestion="Run `toolgate servers list` to see them."
-            )
-        return found
 
     def _told(self, server: str, what: str, uri: str | None) -> None:
         for listener in self._listeners:
@@ -205,11 +164,12 @@ class UpstreamServers:
             return value
 
         if settings.url is not None:
+            await sdk.loaded(sdk.HTTP_MODULES)
             from toolgate.mcp.client.http_transport import open_transport
 
             self._told(name, "step", "connecting")
-            remote = open_transport(name, settings, secrets, masker, self._keep, self._tokens)
-            return await stack.enter_async_context(remote)
+            kept = LoginStore(name, settings.url, self._tokens, self._keep)
+            return await stack.enter_async_context(open_transport(name, settings, secrets, masker, kept))
 
         from toolgate.mcp.client.launch import launch_server
         from toolgate.mcp.client.stdio import open_stdio

@@ -77,7 +77,7 @@ def _start(order: int, cwd: str, program: list[str]) -> int:
             os.chdir(cwd)
             os.execv(program[0], program)
     except OSError as error:
-        os.write(2, f"{program[0]} can't be started: {error.strerror}\n".encode())
+        os.write(2, f"{program[0]} cannot be started: {error.strerror}\n".encode())
     finally:
         os._exit(EXIT_NOT_STARTED)
 

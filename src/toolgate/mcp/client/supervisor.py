@@ -7,9 +7,10 @@ is near, and otherwise fails with the time of the next one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context
+from functools import partial
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,7 @@ class ServerSupervisor:
         self._about: ServerInfo | None = None
         self._backoff = RestartBackoff(name, settings, masker.mask_text)
         self.starts = 0
+        """How often it was started: between two requests with the same number, the program is the same."""
         self.restarts = True
         """True: it is restarted when it fails; otherwise by the next call."""
         self._used = monotonic()
@@ -87,30 +89,41 @@ class ServerSupervisor:
     # -- for those who ask
 
     async def request(
-        self, method: str, params: Mapping[str, Any], caller: Caller | None, start: int | None, seconds: float | None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        caller: Caller | None = None,
+        start: int | None = None,
+        seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        """Sends a request once the server is up. A lost session is initialized again, and the request repeated."""
+        """Sends a request once the server is up; if its session is lost, once more in a new one. Raises Unreachable,
+        ConnectionLost, ErrorResponse or InputRequired; if the caller is cancelled, the server is told.
+
+        `start`: only that start of the server is asked (`starts`); Restarted, if it is another. `seconds`: how long the
+        caller waits, during which a silent server is taken to be working."""
+        ask = partial(self._ask, method, params, caller, start, self._patience if seconds is None else seconds)
         connection = await self._unexposed()
         try:
-            return await self._ask(connection, method, params, caller, start, seconds)
+            return await ask(connection)
         except SessionLost:
             if connection is self._connection:  # else that has been done
                 connection.renew()
-        return await self._ask(await self.connection(), method, params, caller, start, seconds)
+        return await ask(await self.connection())
 
     async def _ask(
         self,
-        connection: "Connection",
         method: str,
         params: Mapping[str, Any],
         caller: Caller | None,
         start: int | None,
-        seconds: float | None,
+        seconds: float,
+        connection: "Connection",
     ) -> Mapping[str, Any]:
         if start is not None and start != self.starts:
             raise Restarted(message=f"Server {self.name} was restarted since its tools were compared.")
         number = next(_calls)
-        self._under_way[number] = monotonic(), self._patience if seconds is None else seconds
+        self._under_way[number] = monotonic(), seconds
         layers: FolderLayers | None = getattr(self._channel, "layers", None)
         try:
             if layers is None:
@@ -148,7 +161,7 @@ class ServerSupervisor:
         logger.warning("server %s is stopped: a file that no tool may open was put into a folder that it writes", self.name)
         await self.stop()
 
-    async def listed(self, what: ListKind, *, fresh: bool) -> list[dict[str, Any]]:
+    async def listed(self, what: ListKind, *, fresh: bool = False) -> list[dict[str, Any]]:
         kept = self.lists.kept(what) if self._connection is not None else None
         if kept is not None and not fresh:
             return kept
@@ -158,6 +171,17 @@ class ServerSupervisor:
 
     async def about(self) -> ServerInfo:
         return (await self.connection()).about
+
+    async def subscribe(self, uri: str) -> None:
+        """Subscribes listeners to changes of a resource, until as many have unsubscribed."""
+        await self.subscriptions.add(await self.connection(), uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        await self.subscriptions.remove(self._connection, uri)
+
+    def mask_secrets(self, values: Iterable[str]) -> None:
+        """Masks secrets that a call is about to hand the server, in whatever it says."""
+        self.masker.learn_call_secrets(values)
 
     async def connection(self) -> "Connection":
         """The connection, once there is one. Raises Unreachable if the start fails, or none is near."""
@@ -201,11 +225,6 @@ class ServerSupervisor:
             pid=getattr(channel, "pid", None),
             under_way=len(self._under_way),
         )
-
-    @property
-    def live(self) -> "Connection | None":
-        """The connection, if there is one now."""
-        return self._connection
 
     # -- stopping
 
@@ -334,7 +353,7 @@ class ServerSupervisor:
                 failure = await start_failure(error, silent, self.settings)
                 self._backoff.note(failure, lines=() if silent is None else getattr(silent, "last_lines", tuple)())
             if failure is not None and channel is not None:
-                channel.hopeless = True
+                channel.give_up()
             return failure
 
     def _up(self, connection: "Connection") -> None:

@@ -63,6 +63,10 @@ class Launch(msgspec.Struct, kw_only=True):
     """Placeholders that were put into the workspace."""
     kill_signal: int = signal.SIGKILL
     """What makes the launcher end everything."""
+    end_seconds: float | None = None
+    """How long it may take to do so, if that is more than usual."""
+    watched: bool = True
+    """False: its resources are not limited."""
 
     def ends(self) -> list[ChildEnds]:
         return [ends for ends in (self.order, self.told, self.handoff, self.layers) if ends is not None]

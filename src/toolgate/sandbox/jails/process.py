@@ -78,7 +78,8 @@ class Process(ChildProcess):
         else:
             self._named.set()
         self._watchdog = watchdog.of_loop()
-        self._watchdog.add(self)
+        if launch.watched:
+            self._watchdog.add(self)
 
     @property
     def busy(self) -> bool:
@@ -167,7 +168,7 @@ class Process(ChildProcess):
         with suppress(TimeoutError):
             async with asyncio.timeout(TOLD_SECONDS):
                 await self._named.wait()
-            async with asyncio.timeout(END_SECONDS):
+            async with asyncio.timeout(self.launch.end_seconds or END_SECONDS):
                 await self._gone()
                 return
         self._named.set()

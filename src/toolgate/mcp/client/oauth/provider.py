@@ -1,10 +1,11 @@
 """The OAuth client of a remote server: the SDK's provider, with what a gateway needs besides.
 
-The SDK's provider forgets the token endpoint when the process ends, sends a client's secret wherever the server says, and
-opens the browser in the middle of a call. Here the whole login is stored; the issuer is pinned on first use, and secrets,
-codes and refresh tokens go only to the endpoints in the pinned issuer's own metadata; and a person is asked only by
-`toolgate servers login`: a call that would need one fails and says so (`authorization`). Imported only where a server has a
-login, since the SDK takes long to load.
+The SDK's provider forgets the token endpoint when the process ends, sends a client's secret wherever the server says, opens
+the browser in the middle of a call, and holds a lock for as long as a request is under way. Here the whole login is stored;
+the issuer is pinned on first use, and secrets, codes and refresh tokens go only to the endpoints in the pinned issuer's own
+metadata; a person is asked only by `toolgate servers login`, and a call that would need one fails and says so. A valid token
+is simply used, an expired one refreshed, once for all who need it, and the SDK's flow is used only for a new login. Imported
+only where a server has one, since the SDK takes long to load.
 """
 
 import time
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.utils import issuers_match, union_scopes
+from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -25,9 +26,9 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, ValidationError
 
 from toolgate.mcp.client.errors import LoginRequired, login_suggestion, shown
-from toolgate.mcp.client.login_http import LoginGuard
+from toolgate.mcp.client.oauth.requests import LoginGuard, send
+from toolgate.mcp.client.oauth.token_store import LoginStore, good_until, pinned_issuer
 from toolgate.mcp.client.secret_refs import ReadSecret, fill
-from toolgate.mcp.client.token_store import LoginStore, good_until, pinned_issuer
 from toolgate.settings import OAuthSettings
 
 EXPIRY_MARGIN_SECONDS = 10.0
@@ -35,6 +36,8 @@ EXPIRY_MARGIN_SECONDS = 10.0
 LearnToken = Callable[[str | None], None]
 ShowUrl = Callable[[str], Awaitable[None]]
 AwaitRedirect = Callable[[], Awaitable[AuthorizationCodeResult]]
+Deliver = Callable[[], Awaitable[httpx2.Response]]
+"""Sends the request at hand to the server itself, as it is now."""
 
 
 def redirect_uri(settings: OAuthSettings) -> str:
@@ -42,31 +45,99 @@ def redirect_uri(settings: OAuthSettings) -> str:
 
 
 class OAuthProvider(OAuthClientProvider):
-    """The SDK's provider for one server, with its state stored.
-
-    With `show` and `wait` it can ask a person; without, it fails where one would be needed.
-    """
+    """The SDK's provider for one server, with its state stored."""
 
     def __init__(
         self, server: str, url: str, settings: OAuthSettings, secrets: ReadSecret, kept: LoginStore, *,
-        learn: LearnToken | None = None, show: ShowUrl | None = None, wait: AwaitRedirect | None = None,
+        learn: LearnToken | None = None, asks: bool = False, show: ShowUrl | None = None, wait: AwaitRedirect | None = None,
     ) -> None:  # fmt: skip
-        """`learn` is given every token before it is used."""
+        """`learn` is given every token before it is used. `asks`: this is a login, which begins anew; with `show` and `wait`
+        it can ask a person."""
         if not _is_private(url):
             raise ValueError("tokens are sent only over https, or to this machine")
         self.server, self.kept, self._settings = server, kept, settings
         self.renewed = False
-        self._learn = learn
-        self.by_itself = settings.grant == "client_credentials"
+        self._learn, self._asks, self._show = learn, asks, show
+        self._by_itself = settings.grant == "client_credentials"
         secret = fill(settings.client_secret, secrets, f"The login to {server}") if settings.client_secret else None
         self._fixed = _registration(settings, secret)
-        self._show = show
         self.other_issuer: str | None = None
         """The authorization server that the server named in place of the pinned one."""
         super().__init__(
             url, _metadata(settings), self, self._show_checked if show else None, wait,
             client_metadata_url=settings.client_metadata_url,
         )  # fmt: skip
+
+    # -- requests to the server
+
+    async def send(self, request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
+        """Sends a request with a token: the stored one, a refreshed one, or that of a new login. Some servers require one
+        only for some requests, so without any it is tried as it is."""
+        if self._asks:
+            response = self._challenge(request) or await _read_refusal(deliver)
+            if not _wants_login(response):
+                await response.aclose()
+                response = httpx2.Response(401, request=request)
+        else:
+            response = await self._send_with_token(request, deliver) or await _read_refusal(deliver)
+        return await self._send_with_login(request, deliver, response) if _wants_login(response) else response
+
+    async def _send_with_token(self, request: httpx2.Request, deliver: Deliver) -> httpx2.Response | None:
+        response, refused = None, None
+        for _ in range(2):
+            # A refreshed token would be granted no more than one that is refused for what it grants.
+            refresh = response is None or response.status_code != 403
+            token = await self._refreshed_token(refused) if refresh else self.token(refused)
+            if token is None:
+                break
+            request.headers["Authorization"] = f"Bearer {token}"
+            response = await _read_refusal(deliver)
+            if not _wants_login(response):
+                break
+            refused = token
+        return response
+
+    async def _refreshed_token(self, refused: str | None) -> str | None:
+        token = self.token(refused)
+        if token is None and self.context.can_refresh_token():
+            async with self.context.lock:
+                token = self.token(refused)
+                if token is None:
+                    await self._handle_refresh_response(await send(await self._refresh_token(), self.guard()))
+                    token = self.token(refused)
+        return token
+
+    async def _send_with_login(self, request: httpx2.Request, deliver: Deliver, refusal: httpx2.Response) -> httpx2.Response:
+        """Logs in by client credentials, or by the person who is there. If nobody is, the challenge is stored."""
+        if not self._by_itself and self.context.redirect_handler is None:
+            await self.kept.want(refusal.status_code, refusal.headers.get("www-authenticate", ""))
+            raise self._needs_login()
+        flow, response = self.async_auth_flow(request), refusal
+        try:
+            outgoing = await anext(flow)
+            if outgoing is request:
+                outgoing = await flow.asend(refusal)
+            while True:
+                if outgoing is request:
+                    answer = response = await _read_refusal(deliver)
+                else:  # where a server or its authorization server sends us: never over the server's own connections
+                    answer = await send(outgoing, self.guard())
+                outgoing = await flow.asend(answer)
+        except StopAsyncIteration:
+            return response
+        finally:
+            await flow.aclose()
+
+    def _challenge(self, request: httpx2.Request) -> httpx2.Response | None:
+        """The stored challenge of the server, as a response; None if there is none."""
+        wanted = self.kept.get("TOKENS").get("wanted")
+        if not wanted:
+            return None
+        return httpx2.Response(wanted["status"], headers={"www-authenticate": wanted["challenge"]}, request=request)
+
+    def _needs_login(self) -> LoginRequired:
+        words = f"Server {self.server} requires a login, and no valid one is stored."
+        return LoginRequired(message=words, suggestion=login_suggestion(self.server, oauth=True))
 
     def guard(self) -> LoginGuard:
         """The check of this login's URLs, by what the operator has named so far."""
@@ -98,9 +169,6 @@ class OAuthProvider(OAuthClientProvider):
         ):
             return None
         return tokens.access_token
-
-    def renewable(self) -> bool:
-        return self.context.can_refresh_token()
 
     def _take_up(self) -> None:
         """Loads the stored login."""
@@ -222,11 +290,11 @@ class OAuthProvider(OAuthClientProvider):
             )
         self._choose_how_to_show_secret()
         self._check_endpoints()
-        if self.by_itself:
+        if self._by_itself:
             await self._pin()
             return self._ask_by_itself()
         if self.context.redirect_handler is None:
-            raise self.needs_login()
+            raise self._needs_login()
         code, verifier = await self._perform_authorization_code_grant()
         await self._pin()
         return await self._exchange_token_authorization_code(code, verifier)
@@ -247,16 +315,23 @@ class OAuthProvider(OAuthClientProvider):
         data, headers = self.context.prepare_token_auth(data, {"Content-Type": "application/x-www-form-urlencoded"})
         return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
 
-    def wanted(self, request: httpx2.Request) -> httpx2.Response | None:
-        """The last challenge of the server, as a response; None if there is none."""
-        wanted = self.kept.get("TOKENS").get("wanted")
-        if not wanted:
-            return None
-        return httpx2.Response(wanted["status"], headers={"www-authenticate": wanted["challenge"]}, request=request)
 
-    def needs_login(self) -> LoginRequired:
-        words = f"Server {self.server} requires a login, and no valid one is stored."
-        return LoginRequired(message=words, suggestion=login_suggestion(self.server, oauth=True))
+async def _read_refusal(deliver: Deliver) -> httpx2.Response:
+    """Delivers the request. A refusal is read at once, so that its connection is free whatever comes of the login."""
+    response = await deliver()
+    if _wants_login(response):
+        try:
+            await response.aread()
+        except BaseException:
+            await response.aclose()
+            raise
+    return response
+
+
+def _wants_login(response: httpx2.Response) -> bool:
+    if response.status_code == 403:
+        return extract_field_from_www_auth(response, "error") == "insufficient_scope"
+    return response.status_code == 401
 
 
 def _is_private(url: str) -> bool:

@@ -55,7 +55,7 @@ class LoginStore:
             text = self._memory.get(name) or (self._read(name) if self._read is not None else None)
             kept = orjson.loads(text) if text else {}
         except StoreError as error:
-            logger.warning("a stored login can't be read: %s", error.message)
+            logger.warning("a stored login cannot be read: %s", error.message)
             kept = {}
         except orjson.JSONDecodeError:
             kept = {}
@@ -70,7 +70,7 @@ class LoginStore:
             await to_thread(self._keep, name, text)
             self._memory.pop(name, None)
         except StoreError as error:
-            logger.warning("a login can't be stored and is kept in memory only: %s", error.message)
+            logger.warning("a login cannot be stored and is kept in memory only: %s", error.message)
             self._memory[name] = text
 
     async def want(self, status: int, challenge: str) -> None:

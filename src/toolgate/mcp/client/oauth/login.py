@@ -16,14 +16,13 @@ from shlex import quote
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-import orjson
-
 from toolgate.errors import CallError, ToolgateError, described
+from toolgate.mcp.client import sdk
 from toolgate.mcp.client.errors import shown
-from toolgate.mcp.client.http_transport import load_dependencies
-from toolgate.mcp.client.request_meta import MODERN_VERSION, request_meta
-from toolgate.mcp.client.secret_refs import ReadSecret, fill
-from toolgate.mcp.client.token_store import KeepToken, LoginStore, ReadToken, pinned_issuer
+from toolgate.mcp.client.oauth.token_store import KeepToken, LoginStore, ReadToken, pinned_issuer
+from toolgate.mcp.client.request_meta import MODERN_VERSION, request_headers, request_meta
+from toolgate.mcp.client.secret_masking import SecretMasker
+from toolgate.mcp.client.secret_refs import ReadSecret
 from toolgate.settings import OAuthSettings, ServerSettings
 from toolgate.threads import to_thread
 
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from mcp.shared.auth import AuthorizationCodeResult
 
 LOGIN_WAIT_SECONDS = 300.0
+LOGIN_READ_SECONDS = 30.0
+"""Seconds without a byte after which the server itself is given up."""
 MAX_CALLBACK_BYTES = 16_384
 CALLBACK_PATH = "/callback"
 DISCOVER_METHOD = "server/discover"
@@ -61,17 +62,17 @@ async def login(
             f"Server {name} has no OAuth login.",
             suggestion="Set `url` and `oauth` in its settings (`oauth: {}` where it registers clients itself).",
         )
-    await load_dependencies()
+    await sdk.loaded(sdk.HTTP_MODULES)
     kept = LoginStore(name, settings.url, tokens, keep)
     if accept_issuer is not None:
         await _accept(name, settings.oauth, kept, accept_issuer)
     try:
         async with asyncio.timeout(wait_seconds):
             if settings.oauth.grant == "client_credentials":
-                await _log_in(name, settings, settings.oauth, secrets, kept, None)
+                await _log_in(name, settings, secrets, kept, None)
             else:
                 async with listen_for_redirect(settings.oauth, show, browser=browser) as back:
-                    await _log_in(name, settings, settings.oauth, secrets, kept, back)
+                    await _log_in(name, settings, secrets, kept, back)
     except TimeoutError:
         raise LoginFailed(
             f"The login to {name} was not completed within {wait_seconds:g} s.",
@@ -105,45 +106,22 @@ async def _accept(name: str, oauth: OAuthSettings, kept: LoginStore, issuer: str
 
 
 async def _log_in(
-    name: str,
-    settings: ServerSettings,
-    oauth: OAuthSettings,
-    secrets: ReadSecret,
-    kept: LoginStore,
-    back: "BrowserRedirect | None",
+    name: str, settings: ServerSettings, secrets: ReadSecret, kept: LoginStore, back: "BrowserRedirect | None"
 ) -> None:
-    from toolgate.mcp.client.authorization import OAuthHttpAuth
-    from toolgate.mcp.client.guarded_http import GuardedClient
-    from toolgate.mcp.client.oauth import OAuthProvider
+    from toolgate.mcp.client.http_transport import HttpTransport
 
-    url = settings.url or ""
+    show, wait = (back.show, back.result) if back else (None, None)
     try:
-        provider = OAuthProvider(
-            name, url, oauth, secrets, kept, show=back.show if back else None, wait=back.result if back else None
-        )
-    except (CallError, ValueError) as error:
-        raise LoginFailed(f"The login to {name} can't be tried: {shown(described(error))}") from error
-    auth = OAuthHttpAuth(provider, asks=True)
-
-    def filled() -> dict[str, str]:
-        return {header: fill(value, secrets, f"A header of server {name}") for header, value in settings.headers.items()}
-
-    async with GuardedClient(name, headers=filled, most=settings.output_bytes, auth=auth, read_seconds=30.0) as client:
-        headers = {
-            "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": MODERN_VERSION,
-            "mcp-method": DISCOVER_METHOD,
-        }
-        body = {"jsonrpc": "2.0", "id": 1, "method": DISCOVER_METHOD, "params": {"_meta": request_meta(MODERN_VERSION, {})}}
-        response = await client.send(
-            client.build_request(
-                "POST", url, content=orjson.dumps(body), headers={**headers, "content-type": "application/json"}
-            ),
-            stream=True,
-        )
-        await response.aclose()
-        if not provider.renewed:
-            raise _failure(name, client.failure or f"The login to {name} gave no token.", provider.other_issuer)
+        remote = HttpTransport(name, settings, secrets, kept, SecretMasker(), asks=True, show=show, wait=wait)
+    except CallError as error:
+        raise LoginFailed(f"The login to {name} cannot be tried: {shown(described(error))}") from error
+    body = {"jsonrpc": "2.0", "id": 1, "method": DISCOVER_METHOD, "params": {"_meta": request_meta(MODERN_VERSION, {})}}
+    headers = {"accept": "application/json, text/event-stream", **request_headers(MODERN_VERSION, DISCOVER_METHOD)}
+    async with remote.client as client:
+        request = client.build_request("POST", remote.url, json=body, headers=headers, timeout=LOGIN_READ_SECONDS)
+        await (await client.send(request, stream=True)).aclose()
+    if remote.login is not None and not remote.login.renewed:
+        raise _failure(name, client.failure or f"The login to {name} gave no token.", remote.login.other_issuer)
 
 
 def _failure(name: str, words: str, other_issuer: str | None) -> LoginFailed:
@@ -212,7 +190,7 @@ async def listen_for_redirect(
         server = await asyncio.start_server(back.answer, "127.0.0.1", oauth.redirect_port, limit=MAX_CALLBACK_BYTES)
     except OSError as error:
         raise LoginFailed(
-            f"Port {oauth.redirect_port} for the login's redirect can't be opened: {error.strerror}.",
+            f"Port {oauth.redirect_port} for the login's redirect cannot be opened: {error.strerror}.",
             suggestion="Set `oauth.redirect_port` of the server to a free port.",
         ) from None
     async with server:

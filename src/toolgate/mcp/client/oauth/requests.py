@@ -9,6 +9,7 @@ that is connected to, which defeats DNS rebinding. Imported only where a server 
 import asyncio
 import ipaddress
 from collections.abc import Iterable
+from contextlib import suppress
 
 import httpx2
 from mcp.client.auth import OAuthFlowError
@@ -17,14 +18,13 @@ from toolgate.errors import described
 from toolgate.mcp.client.allowed_hosts import canonical, is_address, is_public
 from toolgate.mcp.client.egress_proxy import resolve
 from toolgate.mcp.client.errors import shown
-from toolgate.mcp.client.tls import goes_through_proxy, tls
+from toolgate.mcp.client.guarded_http import BoundedClient, ResponseTooLong
+from toolgate.mcp.client.http_pool import goes_through_proxy
 
 LOGIN_SECONDS = 30.0
 MAX_LOGIN_BYTES = 1_048_576
 MAX_ADDRESSES = 4
 BODY_KEEPING_REDIRECTS = frozenset({307, 308})
-
-UrlOrigin = tuple[str, str, int | None]
 
 
 class LoginGuard:
@@ -34,7 +34,7 @@ class LoginGuard:
         urls = [httpx2.URL(url) for url in named]
         self._server = server
         self._named = frozenset(map(_origin, urls))
-        self._local = _is_loopback_host(urls[0].host)
+        self._local = urls[0].host == "localhost" or _is_loopback(urls[0].host)
 
     async def check(self, url: httpx2.URL | str) -> list[str]:
         """Returns the addresses that may be connected to; none: by name, through the operator's proxy. Raises
@@ -66,7 +66,7 @@ class LoginGuard:
         except (OSError, TimeoutError, UnicodeError) as error:
             if url.scheme == "https" and goes_through_proxy(str(url)):
                 return []
-            raise httpx2.ConnectError(f"{shown(url.host)} can't be looked up: {shown(described(error))}") from None
+            raise httpx2.ConnectError(f"{shown(url.host)} cannot be looked up: {shown(described(error))}") from None
 
     def _refusal(self, url: httpx2.URL, why: str) -> OAuthFlowError:
         place = shown(f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}")
@@ -86,40 +86,25 @@ async def send(request: httpx2.Request, guard: LoginGuard) -> httpx2.Response:
     try:
         async with (
             asyncio.timeout(LOGIN_SECONDS),
-            httpx2.AsyncClient(verify=tls(), timeout=timeout, limits=limits, trust_env=not addresses) as client,
+            BoundedClient(MAX_LOGIN_BYTES, timeout=timeout, limits=limits, trust_env=not addresses) as client,
         ):
-            return await _first_answer(client, request, addresses)
+            for address in addresses[:-1]:
+                with suppress(httpx2.ConnectError):
+                    return await _answer(client, _to(request, address), request)
+            return await _answer(client, _to(request, addresses[-1]) if addresses else request, request)
     except TimeoutError:
         raise httpx2.ReadTimeout(f"no answer of {shown(request.url.host)} within {LOGIN_SECONDS:g} s") from None
 
 
-async def _first_answer(client: httpx2.AsyncClient, request: httpx2.Request, addresses: list[str]) -> httpx2.Response:
-    outgoing = [_to(request, address) for address in addresses] or [request]
-    for one in outgoing[:-1]:
-        try:
-            return await _answer(client, one, request)
-        except httpx2.ConnectError:
-            continue
-    return await _answer(client, outgoing[-1], request)
-
-
-async def _answer(client: httpx2.AsyncClient, sent: httpx2.Request, request: httpx2.Request) -> httpx2.Response:
+async def _answer(client: BoundedClient, sent: httpx2.Request, request: httpx2.Request) -> httpx2.Response:
     sent.headers["accept-encoding"] = "identity"
-    response = await client.send(sent, stream=True)
     try:
-        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
-            raise httpx2.DecodingError("the response is compressed, which was not requested", request=request)
-        body = bytearray()
-        async for chunk in response.aiter_raw():
-            body += chunk
-            if len(body) > MAX_LOGIN_BYTES:
-                raise OAuthFlowError(f"the answer of {shown(request.url.host)} is longer than {MAX_LOGIN_BYTES} bytes")
-    finally:
-        await response.aclose()
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() != "transfer-encoding"]
-    answer = httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
-    answer.next_request = _next(request, answer)
-    return answer
+        response = await client.send(sent)
+    except ResponseTooLong:
+        raise OAuthFlowError(f"the answer of {shown(request.url.host)} is longer than {MAX_LOGIN_BYTES} bytes") from None
+    response.request = request
+    response.next_request = _next(request, response)
+    return response
 
 
 def _to(request: httpx2.Request, address: str) -> httpx2.Request:
@@ -141,17 +126,10 @@ def _next(request: httpx2.Request, answer: httpx2.Response) -> httpx2.Request | 
     return httpx2.Request(request.method, url, headers=headers, content=request.content)
 
 
-def _origin(url: httpx2.URL) -> UrlOrigin:
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _is_loopback_host(host: str) -> bool:
-    return host == "localhost" or _is_loopback(host)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+def _is_loopback(host: str) -> bool:
+    found = ipaddress.ip_address(host) if is_address(host) else None
+    return found is not None and (getattr(found, "ipv4_mapped", None) or found).is_loopback
