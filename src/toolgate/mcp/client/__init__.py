@@ -5,10 +5,10 @@ them. `servers.UpstreamServers` is all that the rest of Toolgate uses; `model` a
 
     lifecycle              supervisor, backoff
     connection             connection, handshake, correlation, inbound_stream, list_cache, subscriptions, request_meta
-    local programs         stdio, jsonrpc_codec; launch, mounts, folder_layers, executables, packages; unsandboxed, subreaper
+    local programs         stdio; launch, mounts, folder_layers, executables, packages; subreaper
     network of a jail      allowed_hosts, egress_proxy
-    remote servers         http_transport, guarded_http, sse, tls; the fast path: fast_http, http_pool
-    logins                 oauth, authorization, token_store, login, login_http
+    remote servers         http_transport, guarded_http, sse; the fast path: fast_http, http_pool
+    logins                 oauth/
     secrets, untrusted text  secret_refs, secret_masking, untrusted_text
     the SDK                sdk, which loads it when it is first needed
 """

@@ -32,8 +32,9 @@ from toolgate.mcp.client.errors import (
     check_result,
     from_mcp_error,
 )
-from toolgate.mcp.client.handshake import Era, Handshake
+from toolgate.mcp.client.handshake import Era, agree
 from toolgate.mcp.client.inbound_stream import InboundStream
+from toolgate.mcp.client.list_cache import fetch
 from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.request_meta import FAST_METHODS, request_headers, request_meta, with_meta
 from toolgate.mcp.client.secret_masking import SecretMasker
@@ -85,7 +86,7 @@ class Connection:
     def __init__(
         self, name: str, settings: ServerSettings, channel: ServerChannel, notice: OnNotification, masker: SecretMasker
     ) -> None:
-        self.name = name
+        self.name, self.settings = name, settings
         self.about = ServerInfo("", {}, {})
         self.modern = False
         self.fast_http: FastHttp | None = None
@@ -97,20 +98,13 @@ class Connection:
         """By tool: the arguments that are also sent as headers."""
         self.reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why it ended, as a sentence; set by the supervisor."""
-        self._settings = settings
         self._notice = notice
-
-        def unreadable(fault: Exception) -> None:
-            logger.debug("server %s: %s", name, masker.mask_text(sentence(fault)))
-
-        self._watched = InboundStream(channel.read, unreadable, masker)
-        self._dispatch = CorrelatingDispatcher(
+        self._watched = InboundStream(name, channel.read, masker)
+        self.dispatch = CorrelatingDispatcher(
             self._watched, channel.write, self.notice, max(ABANDONED_CALL_SECONDS, longest_timeout(settings))
         )
         self._acknowledging: dict[str, asyncio.Event] = {}
         self._log_level = len(LOG_LEVELS)
-
-    # Where it stands
 
     @property
     def ended(self) -> asyncio.Future[None]:
@@ -133,7 +127,7 @@ class Connection:
     async def serve(self) -> None:
         """Dispatches messages until the transport ends."""
         try:
-            await self._dispatch.serve(self.begun)
+            await self.dispatch.serve(self.begun)
         except Exception as error:  # noqa: BLE001 - whatever the transport ends with, it has ended
             logger.debug("server %s: %s", self.name, sentence(error))
         finally:
@@ -141,7 +135,7 @@ class Connection:
             self.end()
 
     async def agree(self, era: Era) -> None:
-        self.about = await Handshake(self.name, self._settings, self._dispatch, self.ended).agree(era)
+        self.about = await agree(self, era)
         self.modern = self.about.protocol in MODERN_PROTOCOL_VERSIONS
 
     # Asking
@@ -155,7 +149,7 @@ class Connection:
         except ErrorResponse as error:
             if not (self.modern and method == "tools/call" and error.number == HEADER_MISMATCH):
                 raise
-            await self._learn_headers()
+            await fetch(self, "tools", self.settings)  # which learns the headers
             raw = await self._ask(method, params, caller)
         self.answered += 1
         return check_result(self.name, method, raw)
@@ -164,15 +158,15 @@ class Connection:
         if method not in TRACKED_METHODS:
             return await self._send_fast(method, params, caller, None)
         await self._want_logs(caller)
-        call = self._dispatch.begin(caller)
+        call = self.dispatch.begin(caller)
         token = CURRENT_CALL.set(call)
-        forget = self._dispatch.give_up
+        forget = self.dispatch.give_up
         try:
             answer = await self._send_fast(method, params, caller, call)
-            forget = self._dispatch.forget
+            forget = self.dispatch.forget
             return answer
         except (ErrorResponse, Unreachable):
-            forget = self._dispatch.forget
+            forget = self.dispatch.forget
             raise
         finally:
             CURRENT_CALL.reset(token)
@@ -197,13 +191,13 @@ class Connection:
         given = with_meta(params, self.about.protocol, caller, token)
         try:
             options: CallOptions = {"headers": headers, "cancel_on_abandon": method not in HEARTBEAT_METHODS}
-            return await self._dispatch.send_raw_request(method, given, options)
+            return await self.dispatch.send_raw_request(method, given, options)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and self.ended.done():
                 raise ConnectionLost(
                     message=f"Server {self.name} ended the connection before it answered. {await self._why()}"
                 ) from None
-            raise from_mcp_error(error, self.name, self._settings) from None
+            raise from_mcp_error(error, self.name, self.settings) from None
 
     async def _why(self) -> str:
         with suppress(TimeoutError):
@@ -215,11 +209,6 @@ class Connection:
         known = self.header_maps.get(str(params.get("name"))) if self.modern and method == "tools/call" else None
         arguments = params.get("arguments")
         return mcp_param_headers(known, arguments if isinstance(arguments, Mapping) else {}) if known else {}
-
-    async def _learn_headers(self) -> None:
-        from toolgate.mcp.client.list_cache import fetch
-
-        await fetch(self, "tools", self._settings)
 
     async def _want_logs(self, caller: Caller | None) -> None:
         """Sets the most verbose log level that a caller wants (protocols before 2026-07-28)."""
@@ -238,9 +227,9 @@ class Connection:
         params = {"notifications": dict(wanted), "_meta": request_meta(self.about.protocol, {})}
         self._acknowledging[name] = acknowledged
         try:
-            await self._dispatch.send_raw_request("subscriptions/listen", params, {"request_id": name, "headers": headers})
+            await self.dispatch.send_raw_request("subscriptions/listen", params, {"request_id": name, "headers": headers})
         except MCPError as error:
-            raise from_mcp_error(error, self.name, self._settings) from None
+            raise from_mcp_error(error, self.name, self.settings) from None
         finally:
             self._acknowledging.pop(name, None)
 
@@ -257,10 +246,7 @@ class Connection:
     async def beat(self) -> None:
         """Sends a heartbeat. Raises Unreachable or ConnectionLost; any response is a sign of life."""
         with suppress(ErrorResponse):
-            if self.modern:
-                await self._send("server/discover", {}, None, None)
-            else:
-                await self._send("ping", {}, None, None)
+            await self._send("server/discover" if self.modern else "ping", {}, None, None)
 
 
 @asynccontextmanager

@@ -186,10 +186,6 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
             self._read.pace.charge(1)
         super()._resolve_pending(request_id, outcome)
 
-    @property
-    def under_way(self) -> int:
-        return len(self._calls)
-
     def _whose(self, call: ActiveCall | None) -> ActiveCall | None:
         if call is not None:
             return call if self._calls.get(call.token) is call else None

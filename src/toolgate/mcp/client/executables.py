@@ -46,20 +46,15 @@ def find_command(name: str, words: Sequence[str], cwd: Path | None) -> LaunchCom
         raise Unreachable(message=f"Server {name!r} has no command.", suggestion="Set its command, npm, pypi or url.")
     program = find_program(words[0], cwd)
     if program is None:
+        setting = package_setting(words[0])
+        advice = f"name the package in the setting `{setting}` (`--{setting}`): it is installed once."
         raise Unreachable(
             message=f"The program {words[0]!r} of server {name!r} is not installed.",
-            suggestion=_instead_of(words[0]),
+            suggestion=f"Install it, or {advice if setting else 'give its full path.'}",
         )
     path = dict.fromkeys((str(program.parent), *SYSTEM_PATH))
     own = tuple(_own_files(name, program, words[1:], cwd))
     return LaunchCommand((str(program), *words[1:]), tuple(dict.fromkeys(required_paths(program))), tuple(path), own)
-
-
-def _instead_of(word: str) -> str:
-    setting = package_setting(word)
-    if setting is not None:
-        return f"Install it, or name the package in the setting `{setting}` (`--{setting}`): it is installed once."
-    return "Install it, or give its full path."
 
 
 def find_program(word: str, cwd: Path | None = None) -> Path | None:

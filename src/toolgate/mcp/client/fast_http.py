@@ -104,8 +104,6 @@ class FastHttp:
         self._off = True
         await self._http.close()
 
-    # -- out
-
     def _headers(self, method: str | None = None, params: Mapping[str, Any] | None = None) -> dict[str, str]:
         sent = {**self._to.headers(), **self._always, **request_headers(self._protocol, method, params)}
         if self._to.login is not None:
@@ -123,8 +121,6 @@ class FastHttp:
             async with asyncio.timeout(CONNECT_SECONDS):
                 body = orjson.dumps({"jsonrpc": "2.0", **message}, default=dict)
                 (await self._http.post(body, self._headers())).release()
-
-    # -- in
 
     async def _answer(self, response: ClientResponse, id: str, call: ActiveCall | None) -> Mapping[str, Any]:
         compressed = is_compressed(response)
@@ -183,8 +179,6 @@ class FastHttp:
             raise _refused(message["error"])
         what = "an answer to something else" if "result" in message or "error" in message else "no JSON-RPC message"
         raise ErrorResponse(PARSE_ERROR, f"Server {self._to.name} answered with {what}.")
-
-    # -- streams
 
     async def _from_stream(self, response: ClientResponse, id: str, call: ActiveCall | None) -> Mapping[str, Any]:
         """Reads the response from a stream; a broken one is resumed where the server can (protocols before 2026-07-28)."""

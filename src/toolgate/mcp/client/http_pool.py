@@ -112,8 +112,6 @@ class HttpPool:
         if self._pool is not None:
             await self._pool.close()
 
-    # -- bodies
-
     async def body(self, response: ClientResponse) -> bytes:
         """Reads a body. Raises ErrorResponse if it is too long; if its length says so, nothing is read."""
         length, read = response.content_length, bytearray()
@@ -161,8 +159,6 @@ class HttpPool:
             stream.release()
         else:
             self.later(_drain(stream))
-
-    # -- inside
 
     def _http(self) -> ClientSession:
         if self._pool is None:

@@ -2,7 +2,7 @@
 spoke."""
 
 import asyncio
-from collections.abc import Callable
+import logging
 from contextvars import Context
 from time import monotonic
 
@@ -12,6 +12,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
 from toolgate.mcp.client.secret_masking import SecretMasker
+from toolgate.mcp.client.untrusted_text import sentence
+
+logger = logging.getLogger("toolgate.mcp")
 
 MAX_MESSAGES_PER_TURN = 32
 """Messages that are delivered before other tasks have their turn."""
@@ -41,11 +44,9 @@ class InboundRate:
 
 
 class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
-    def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], fault: Callable[[Exception], None], masker: SecretMasker
-    ) -> None:
+    def __init__(self, server: str, inner: ReadStream[SessionMessage | Exception], masker: SecretMasker) -> None:
+        self._server = server
         self._inner = inner
-        self._fault = fault
         self._masker = masker
         self.pace = InboundRate()
         self._stretch = 0
@@ -71,7 +72,7 @@ class InboundStream(ObjectReceiveStream[SessionMessage | Exception]):
                 self._mask(item.message)
                 await self._take_turns(item.message)
                 return item
-            self._fault(item)
+            logger.debug("server %s: %s", self._server, self._masker.mask_text(sentence(item)))
 
     async def _take_turns(self, message: JSONRPCMessage) -> None:
         """Lets other tasks run: a transport may have thousands of messages at hand."""

@@ -286,17 +286,12 @@ def _shown(name: str, home: Path | None, layout: "LoopbackLayout | None") -> "li
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     hosts = "".join(f"{address} {host}\n" for host, address in layout.names.items())
     for file, text in (("hosts", hosts), ("nsswitch.conf", NSSWITCH)):
-        _replace(folder / file, text)
+        new = folder / f".{file}-{os.getpid()}"
+        new.write_text(text)
+        new.chmod(0o644)
+        new.replace(folder / file)  # atomic, for others who start the same server
         shown.append((folder / file, Path("/etc") / file))
     return shown
-
-
-def _replace(file: Path, text: str) -> None:
-    """Atomic, for others who start the same server."""
-    new = file.with_name(f".{file.name}-{os.getpid()}")
-    new.write_text(text)
-    new.chmod(0o644)
-    new.replace(file)
 
 
 async def _open_proxy(

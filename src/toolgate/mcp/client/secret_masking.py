@@ -55,8 +55,6 @@ class SecretMasker:
         self._masker: Masker | None = None
         """None without secrets."""
 
-    # -- what it was given
-
     def learn(self, value: str | None) -> None:
         """Adds a secret of the server's own."""
         if value and value not in self._own and len(value) >= MIN_SECRET_CHARS:
@@ -76,8 +74,6 @@ class SecretMasker:
             del into[next(iter(into))]
         if self._own or self._handed:
             self._masker = Masker([*self._own, *self._handed])
-
-    # -- what it says
 
     def mask_text(self, text: str, least: int = MIN_SECRET_CHARS) -> str:
         """Masks secrets of at least so many characters in a text."""

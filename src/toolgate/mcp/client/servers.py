@@ -61,8 +61,6 @@ class UpstreamServers:
         self._listeners: list[OnServerChange] = []
         self._going = BackgroundTasks()
 
-    # -- which there are
-
     def set(self, name: str, settings: ServerSettings) -> None:
         """Adds a server, or changes it: then it is stopped, and started when it is next needed."""
         before = self._servers.get(name)
@@ -133,16 +131,12 @@ class UpstreamServers:
         the resource's URI or the step."""
         self._listeners.append(listener)
 
-    # -- stopping them
-
     async def close(self) -> list[str]:
         """Stops all servers at once; returns a line for each that could not be stopped."""
         names = self.names()
         stopped = await asyncio.gather(*(self._servers[name].close() for name in names))
         await self._going.wait()
         return [f"MCP server {name} could not be stopped" for name, done in zip(names, stopped, strict=True) if not done]
-
-    # -- inside
 
     def _told(self, server: str, what: str, uri: str | None) -> None:
         for listener in self._listeners:

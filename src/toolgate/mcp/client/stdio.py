@@ -212,7 +212,9 @@ class StdioChannel:
 
     def _ended(self, code: int) -> str:
         stopped = self._program.box.stopped
-        return f"It was killed: it used more {stopped} than its limit." if stopped else _exit(code)
+        if stopped:
+            return f"It was killed: it used more {stopped} than its limit."
+        return f"It was killed by signal {-code}." if code < 0 else f"It exited with code {code}."
 
     def fast_http(self, _: ServerInfo) -> None:
         """There is no faster path."""
@@ -259,10 +261,6 @@ class StdioChannel:
                 await asyncio.wait({ended}, timeout=TERMINATE_SECONDS)
         finally:
             await stop_tasks(draining, ended)
-
-
-def _exit(code: int) -> str:
-    return f"It was killed by signal {-code}." if code < 0 else f"It exited with code {code}."
 
 
 @asynccontextmanager

@@ -49,8 +49,6 @@ class Subscriptions:
         self._opening = asyncio.Lock()
         self._opened = asyncio.Event()
 
-    # What the server says
-
     def notice(self, method: str, params: Mapping[str, Any]) -> None:
         """Handles a notification."""
         if method in CHANGED_LISTS:
@@ -58,13 +56,9 @@ class Subscriptions:
             self._lists.drop(*lists)
             self._say(what, None)
         elif method == "notifications/resources/updated":
-            uri = params.get("uri")
-            if isinstance(uri, str) and len(uri) <= MAX_SUBSCRIBED_URI_CHARS and self._is_wanted(uri):
+            uri = params.get("uri")  # of what is subscribed to, or of a part of it
+            if isinstance(uri, str) and len(uri) <= MAX_SUBSCRIBED_URI_CHARS and any(map(uri.startswith, self.wanted)):
                 self._say("resource", uri)
-
-    def _is_wanted(self, uri: str) -> bool:
-        """True if the resource, or one that it is a part of, is subscribed to."""
-        return uri in self.wanted or any(uri.startswith(whole) for whole in self.wanted)
 
     def _say(self, what: str, uri: str | None) -> None:
         """Passes a change on now; if it comes again too soon, once more when it is due."""
@@ -81,11 +75,7 @@ class Subscriptions:
             self._tell(self._name, what, uri)
         else:
             self._told[key] = due + MIN_NOTIFY_SECONDS
-            asyncio.get_running_loop().call_at(
-                asyncio.get_running_loop().time() + due - now, self._tell, self._name, what, uri
-            )
-
-    # What is asked for
+            asyncio.get_running_loop().call_later(due - now, self._tell, self._name, what, uri)
 
     async def add(self, connection: "Connection", uri: str) -> None:
         """Subscribes to a resource."""

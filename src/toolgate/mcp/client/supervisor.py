@@ -370,12 +370,13 @@ class ServerSupervisor:
         watching = start_task(self.subscriptions.run(connection))
         try:
             while True:
-                wait = {connection.ended, stop}
-                await asyncio.wait(wait, timeout=self._until_next_look(connection), return_when=asyncio.FIRST_COMPLETED)
+                look = self._until_next_look(connection)
+                await asyncio.wait({connection.ended, stop}, timeout=look, return_when=asyncio.FIRST_COMPLETED)
                 if stop.done():
                     return None
                 if connection.ended.done():
-                    return Unreachable(message=await self._channel_reason() or "It closed the connection.")
+                    reason = await self._channel.why() if self._channel is not None else None
+                    return Unreachable(message=reason or "It closed the connection.")
                 if self._is_idle():
                     return None
                 if connection.silent >= self.settings.heartbeat_seconds and (dead := await self._dead(connection, stop)):
@@ -385,9 +386,6 @@ class ServerSupervisor:
             self._backoff.soon()
             self._become("waiting")
             await stop_tasks(watching)
-
-    async def _channel_reason(self) -> str | None:
-        return await self._channel.why() if self._channel is not None else None
 
     def _until_next_look(self, connection: "Connection") -> float:
         """Seconds until the next heartbeat or idle check."""

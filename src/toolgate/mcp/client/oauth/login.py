@@ -121,14 +121,14 @@ async def _log_in(
         request = client.build_request("POST", remote.url, json=body, headers=headers, timeout=LOGIN_READ_SECONDS)
         await (await client.send(request, stream=True)).aclose()
     if remote.login is not None and not remote.login.renewed:
-        raise _failure(name, client.failure or f"The login to {name} gave no token.", remote.login.other_issuer)
-
-
-def _failure(name: str, words: str, other_issuer: str | None) -> LoginFailed:
-    command = f"toolgate servers login {name} --accept-issuer {quote(shown(other_issuer))}" if other_issuer else None
-    failed = LoginFailed(words, suggestion=f"If the change is right: `{command}`." if command else None)
-    failed.other_issuer = other_issuer
-    return failed
+        other = remote.login.other_issuer
+        command = f"toolgate servers login {name} --accept-issuer {quote(shown(other))}" if other else None
+        failed = LoginFailed(
+            client.failure or f"The login to {name} gave no token.",
+            suggestion=f"If the change is right: `{command}`." if command else None,
+        )
+        failed.other_issuer = other
+        raise failed
 
 
 class BrowserRedirect:
