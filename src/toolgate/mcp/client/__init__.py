@@ -5,7 +5,7 @@ them. `servers.UpstreamServers` is all that the rest of Toolgate uses; `model` a
 
     lifecycle              supervisor, backoff
     connection             connection, handshake, correlation, inbound_stream, list_cache, subscriptions, request_meta
-    local programs         stdio; launch, mounts, folder_layers, executables, packages; subreaper
+    local programs         stdio; launch, mounts, executables, packages; subreaper
     network of a jail      allowed_hosts, egress_proxy
     remote servers         http_transport, guarded_http, sse; the fast path: fast_http, http_pool
     logins                 oauth/

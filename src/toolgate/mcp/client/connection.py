@@ -11,13 +11,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import mcp_param_headers
-from mcp.shared.message import SessionMessage
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import CONNECTION_CLOSED
 from mcp_types.jsonrpc import HEADER_MISMATCH
@@ -45,6 +43,10 @@ from toolgate.tasks import finish, start_task, stop_tasks
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.fast_http import FastHttp
+    from toolgate.mcp.client.http_transport import HttpTransport
+    from toolgate.mcp.client.stdio import StdioChannel
+
+    ServerChannel = StdioChannel | HttpTransport
 
 OnNotification = Callable[[str, Mapping[str, Any]], None]
 TRACKED_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
@@ -60,31 +62,9 @@ _streams = count(1)
 logger = logging.getLogger("toolgate.mcp")
 
 
-class ServerChannel(Protocol):
-    """A transport: of a local program (`StdioChannel`) or of a remote server (`HttpTransport`)."""
-
-    @property
-    def read(self) -> ReadStream[SessionMessage | Exception]: ...
-
-    @property
-    def write(self) -> WriteStream[SessionMessage]: ...
-
-    async def why(self) -> str | None:
-        """The reason why it ended, as a sentence."""
-
-    def said(self) -> str:
-        """The end of its stderr."""
-
-    def give_up(self) -> None:
-        """The server is gone, so that no graceful end is to be tried."""
-
-    def fast_http(self, about: ServerInfo) -> "FastHttp | None":
-        """The fast path, if there is one."""
-
-
 class Connection:
     def __init__(
-        self, name: str, settings: ServerSettings, channel: ServerChannel, notice: OnNotification, masker: SecretMasker
+        self, name: str, settings: ServerSettings, channel: "ServerChannel", notice: OnNotification, masker: SecretMasker
     ) -> None:
         self.name, self.settings = name, settings
         self.about = ServerInfo("", {}, {})
@@ -251,7 +231,7 @@ class Connection:
 
 @asynccontextmanager
 async def open_connection(
-    name: str, settings: ServerSettings, channel: ServerChannel, era: Era, notice: OnNotification, masker: SecretMasker
+    name: str, settings: ServerSettings, channel: "ServerChannel", era: Era, notice: OnNotification, masker: SecretMasker
 ) -> AsyncIterator[Connection]:
     """A negotiated connection over an open transport. Entered and left by the server's supervisor."""
     connection = Connection(name, settings, channel, notice, masker)

@@ -141,7 +141,6 @@ class GuardedClient(BoundedClient):
         self.session_id: str | None = None
         self.late: Late | None = None
         self.hopeless = False
-        """True: the server is gone, so its session is not deleted."""
         self._to, self._name = to, to.name
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **rest: Any) -> httpx2.Response:

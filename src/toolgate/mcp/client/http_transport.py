@@ -45,6 +45,7 @@ class HttpTransport:
 
     read: ReadStream[SessionMessage | Exception]
     write: WriteStream[SessionMessage]
+    jail = layers = pid = None  # there is no program
 
     def __init__(
         self,
@@ -83,13 +84,18 @@ class HttpTransport:
         return {name: fill(value, self._secrets, what) for name, value in self._unfilled.items()}
 
     def give_up(self) -> None:
+        """The server is gone, so its session is not deleted."""
         self.client.hopeless = True
 
     async def why(self) -> str | None:
+        """The reason why it ended, as a sentence."""
         return self.client.failure
 
     def said(self) -> str:
         return ""
+
+    def last_lines(self) -> tuple[str, ...]:
+        return ()
 
     def fast_http(self, about: ServerInfo) -> FastHttp | None:
         """The fast path; None for the SSE transport and through a proxy."""

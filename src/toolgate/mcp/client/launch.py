@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from toolgate.errors import NotReached
 from toolgate.mcp.client import executables, packages
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.mcp.client.folder_layers import FolderLayers
-from toolgate.mcp.client.mounts import MountPlan, plan_mounts
+from toolgate.mcp.client.mounts import FolderLayers, MountPlan, plan_mounts
 from toolgate.mcp.client.secret_refs import fill, hide_argument_secrets
 from toolgate.sandbox.jail import MB, Jail, JailedProcess, Network, ResourceLimits, Spec, Unavailable
 from toolgate.sandbox.workspaces import Workspaces

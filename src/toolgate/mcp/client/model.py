@@ -1,6 +1,6 @@
 """The values of the MCP client: what a tool calls, what a server says of itself, and how its connection stands."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +9,9 @@ ServerState = Literal["off", "idle", "starting", "up", "waiting", "resting"]
 """off: not enabled. idle: not needed yet, or stopped because it was not used. waiting: for its next start, after a failure.
 resting: it failed too often; one more start is tried after `rest_seconds`."""
 ListKind = Literal["tools", "prompts", "resources", "templates"]
+OnServerChange = Callable[[str, str, str | None], None]
+"""Is given the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; and the resource's URI or the
+step."""
 
 
 class Target(msgspec.Struct, frozen=True):

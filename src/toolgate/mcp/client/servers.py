@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import described
 from toolgate.mcp.client import sdk
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.mcp.client.model import ConnectionStatus, ListKind
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, OnServerChange
 from toolgate.mcp.client.oauth.token_store import LoginStore
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.supervisor import ServerSupervisor
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from toolgate.sandbox.engine import Sandbox
     from toolgate.sandbox.workspaces import Workspaces
     from toolgate.screening.paths import SensitivePaths
-
-OnServerChange = Callable[[str, str, str | None], None]
 
 logger = logging.getLogger("toolgate.mcp")
 
@@ -127,8 +125,6 @@ class UpstreamServers:
         await self[server].unsubscribe(uri)
 
     def listen(self, listener: OnServerChange) -> None:
-        """Adds a listener. It is given the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; and
-        the resource's URI or the step."""
         self._listeners.append(listener)
 
     async def close(self) -> list[str]:

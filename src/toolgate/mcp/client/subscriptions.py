@@ -7,14 +7,14 @@ whenever it ends; what may have been missed meanwhile counts as changed.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import CallError
 from toolgate.mcp.client.list_cache import ListCache
-from toolgate.mcp.client.model import ListKind
+from toolgate.mcp.client.model import ListKind, OnServerChange
 from toolgate.tasks import start_task, wait_for_any
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ logger = logging.getLogger("toolgate.mcp")
 
 
 class Subscriptions:
-    def __init__(self, name: str, lists: ListCache, tell: Callable[[str, str, str | None], None]) -> None:
+    def __init__(self, name: str, lists: ListCache, tell: OnServerChange) -> None:
         self.wanted: Counter[str] = Counter()
         """Resources, and how many subscribers each has."""
         self._name = name

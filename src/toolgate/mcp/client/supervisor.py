@@ -20,9 +20,9 @@ from toolgate.extras import is_installed, not_installed
 from toolgate.mcp.client import sdk
 from toolgate.mcp.client.backoff import MAX_WAIT_FOR_START_SECONDS, ProcessExited, RestartBackoff, start_failure
 from toolgate.mcp.client.errors import ConnectionLost, Restarted, SessionLost, Unreachable
-from toolgate.mcp.client.folder_layers import FolderLayers, with_notes, withheld_error
 from toolgate.mcp.client.list_cache import ListCache
-from toolgate.mcp.client.model import ConnectionStatus, ListKind, ServerInfo, ServerState
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, OnServerChange, ServerInfo, ServerState
+from toolgate.mcp.client.mounts import with_notes, withheld_error
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.subscriptions import Subscriptions
 from toolgate.mcp.client.untrusted_text import longest_timeout, sentence, span
@@ -42,7 +42,6 @@ STOP_SECONDS = 15.0
 """Seconds for a stop before the owner is cancelled."""
 
 OpenChannel = Callable[[str, ServerSettings, AsyncExitStack, SecretMasker], Awaitable["ServerChannel"]]
-OnChange = Callable[[str, str, str | None], None]
 
 logger = logging.getLogger("toolgate.mcp")
 _calls = count(1)
@@ -54,7 +53,7 @@ class ServerSupervisor:
         name: str,
         settings: ServerSettings,
         open_channel: OpenChannel,
-        tell: OnChange,
+        tell: OnServerChange,
         masker: SecretMasker,
         after: asyncio.Task[bool] | None = None,
     ) -> None:
@@ -124,7 +123,7 @@ class ServerSupervisor:
             raise Restarted(message=f"Server {self.name} was restarted since its tools were compared.")
         number = next(_calls)
         self._under_way[number] = monotonic(), seconds
-        layers: FolderLayers | None = getattr(self._channel, "layers", None)
+        layers = self._channel.layers if self._channel is not None else None
         try:
             if layers is None:
                 return await connection.request(method, params, caller)
@@ -147,7 +146,7 @@ class ServerSupervisor:
     async def _unexposed(self) -> "Connection":
         """The connection to a server that sees the host's files as they are, but none that no tool may open."""
         connection = await self.connection()
-        layers: FolderLayers | None = getattr(self._channel, "layers", None)
+        layers = self._channel.layers if self._channel is not None else None
         if layers is None:
             return connection
         await layers.show_host()
@@ -216,13 +215,13 @@ class ServerSupervisor:
             state=self._state,
             transport=self.settings.transport or ("stdio" if self.settings.url is None else "http"),
             about=self._about,
-            jail=getattr(channel, "jail", None),
+            jail=channel.jail if channel is not None else None,
             failure=self._backoff.words(),
             last_lines=self._backoff.last_lines,
             starts=self.starts,
             restarts=self._backoff.in_a_row,
             next_try=self._backoff.left if self._waits else None,
-            pid=getattr(channel, "pid", None),
+            pid=channel.pid if channel is not None else None,
             under_way=len(self._under_way),
         )
 
@@ -351,7 +350,7 @@ class ServerSupervisor:
             except Exception as error:  # noqa: BLE001 - whatever kept it from starting
                 silent = channel if self._connection is None else None
                 failure = await start_failure(error, silent, self.settings)
-                self._backoff.note(failure, lines=() if silent is None else getattr(silent, "last_lines", tuple)())
+                self._backoff.note(failure, lines=() if silent is None else silent.last_lines())
             if failure is not None and channel is not None:
                 channel.give_up()
             return failure

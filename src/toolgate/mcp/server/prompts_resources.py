@@ -15,8 +15,7 @@ import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from toolgate.mcp.catalog_entries import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS
-from toolgate.mcp.client.model import ConnectionStatus, ListKind, Target
-from toolgate.mcp.client.servers import OnServerChange
+from toolgate.mcp.client.model import ConnectionStatus, ListKind, OnServerChange, Target
 from toolgate.mcp.definitions import ItemKind
 from toolgate.mcp.method_tools import METHOD_TAG
 from toolgate.mcp.pins import AcceptedItems, cleaned, fits

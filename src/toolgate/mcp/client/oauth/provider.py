@@ -40,10 +40,6 @@ Deliver = Callable[[], Awaitable[httpx2.Response]]
 """Sends the request at hand to the server itself, as it is now."""
 
 
-def redirect_uri(settings: OAuthSettings) -> str:
-    return f"http://127.0.0.1:{settings.redirect_port}/callback"
-
-
 class OAuthProvider(OAuthClientProvider):
     """The SDK's provider for one server, with its state stored."""
 
@@ -346,7 +342,9 @@ def _metadata(settings: OAuthSettings) -> OAuthClientMetadata:
         return OAuthClientMetadata(
             redirect_uris=None, grant_types=["client_credentials"], scope=scope, client_name="Toolgate"
         )
-    return OAuthClientMetadata(redirect_uris=[AnyUrl(redirect_uri(settings))], scope=scope, client_name="Toolgate")
+    return OAuthClientMetadata(
+        redirect_uris=[AnyUrl(f"http://127.0.0.1:{settings.redirect_port}/callback")], scope=scope, client_name="Toolgate"
+    )
 
 
 def _registration(settings: OAuthSettings, secret: str | None) -> OAuthClientInformationFull | None:
