@@ -103,7 +103,7 @@ async def launch_server(
     command, values = hide_argument_secrets(name, command, secrets)
     given |= values
     if settings.isolation == "none":
-        return await _start_unsandboxed(name, command, given, settings.cwd)
+        return _start_unsandboxed(name, command, given, settings.cwd)
     jail = await _jail(name, sandbox)
     try:
         domains = _domains(name, settings) if reach_of(settings) == "domains" else None
@@ -152,13 +152,11 @@ async def _jail(name: str, sandbox: "Sandbox") -> Jail:
         ) from error
 
 
-async def _start_unsandboxed(
-    name: str, command: "LaunchCommand", given: Mapping[str, str], cwd: Path | None
-) -> ServerProcess:
+def _start_unsandboxed(name: str, command: "LaunchCommand", given: Mapping[str, str], cwd: Path | None) -> ServerProcess:
     """Starts a program with only the given environment, below a subreaper that ends all of it when we are gone."""
     from toolgate.sandbox.jails.child_ends import ChildPipe
     from toolgate.sandbox.jails.launch import Launch
-    from toolgate.sandbox.jails.process import start
+    from toolgate.sandbox.jails.process import Process, begin
 
     own = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
     order = ChildPipe.down(b"")
@@ -180,7 +178,7 @@ async def _start_unsandboxed(
         watched=False,
     )
     try:
-        box = await start(launch, Spec(profile="server", argv=command.argv))
+        box = begin(launch, lambda child: Process(child, launch, Spec(profile="server", argv=command.argv)))
     except Unavailable as error:
         raise Unreachable(message=f"Server {name!r} cannot be started: {error.message}") from error
     return ServerProcess(box, None, "host")
