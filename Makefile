@@ -108,16 +108,21 @@ clean: ## Remove what make and the tools wrote
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# On all cores: pip has but one at work. Some packages hold templates that are no Python.
+compile = @$(1)/bin/python -m compileall -q -j 0 $(1)/lib >/dev/null || true
+
 $(READY): requirements/lock.txt requirements/oracle.txt pyproject.toml | $(BIN)/python
-	$(PIP) install --quiet --require-hashes -r requirements/lock.txt
-	$(PIP) install --quiet --ignore-requires-python --no-deps --require-hashes -r requirements/oracle.txt
+	$(PIP) install --quiet --no-compile --require-hashes -r requirements/lock.txt
+	$(PIP) install --quiet --no-compile --ignore-requires-python --no-deps --require-hashes -r requirements/oracle.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	$(call compile,$(VENV))
 	@touch $@
 
 # Environments of their own for agent frameworks: they are large, and one needs another version of a library than Toolgate.
 .venv/%/.ready: requirements/%.txt | $(READY)
 	$(BIN)/python -m venv --clear .venv/$*
-	$(PIP) --python .venv/$* install --quiet --require-hashes -r requirements/$*.txt
+	$(PIP) --python .venv/$* install --quiet --no-compile --require-hashes -r requirements/$*.txt
+	$(call compile,.venv/$*)
 	@touch $@
 
 # What the tests need besides Python (tests/needs.py). Where it can't be installed, those that need it wait and are counted.

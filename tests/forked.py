@@ -221,7 +221,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
         sys.path[0] = ""
         program = sys.modules["__main__"] = ModuleType("__main__")
         exec(compile(request["code"], "<string>", "exec"), vars(program))
-        sys.exit()
+        _end(0)
     _end(main())
 
 

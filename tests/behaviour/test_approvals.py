@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,11 @@ SETTINGS: tuple[tuple[str, tuple[Any, ...]], ...] = (
 )
 
 
-def _pairs_of_settings() -> list[dict[str, Any]]:
+def _alone() -> list[dict[str, Any]]:
+    return [{name: value} for name, values in SETTINGS for value in values]
+
+
+def _in_pairs() -> list[dict[str, Any]]:
     """Every value of every setting together with every value of every other one."""
     found = []
     for (one, ones), (other, others) in itertools.combinations(SETTINGS, 2):
@@ -62,9 +67,12 @@ def _pairs_of_settings() -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("TIER-3", "TIER-4")
-async def test_no_configuration_makes_them_run_unasked() -> None:
+@pytest.mark.parametrize(
+    "combined", [_alone, pytest.param(_in_pairs, marks=pytest.mark.matrix("opens an App for each pair of settings"))]
+)
+async def test_no_configuration_makes_them_run_unasked(combined: Callable[[], list[dict[str, Any]]]) -> None:
     work = Workshop()
-    for settings in _pairs_of_settings():
+    for settings in combined():
         async with work.move_into(memory_app(**settings)) as app:
             for name, arguments in ASKING[:2]:
                 outcome = await app.invoke(name, arguments)

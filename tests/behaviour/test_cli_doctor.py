@@ -128,8 +128,9 @@ ASKS = """
 def test_what_waits_for_a_person_is_counted_in_every_tenant(terminal: Terminal) -> None:
     terminal.add_tools(ASKS)
     terminal("call", "run")
-    assert check(terminal, "waiting")["message"] == "1 approval"
-    assert "`toolgate approvals list`" in check(terminal, "waiting")["advice"]
+    waiting = check(terminal, "waiting")
+    assert waiting["message"] == "1 approval"
+    assert "`toolgate approvals list`" in waiting["advice"]
     terminal("call", "run", "--tenant", "acme")
     terminal("call", "run", "--tenant", "acme", "--user", "ann")
     assert check(terminal, "waiting")["message"] == "3 approvals (2 of tenant acme, 1 of tenant default)"

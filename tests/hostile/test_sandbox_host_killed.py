@@ -52,6 +52,7 @@ def run(what: str, folder: Path, held: tuple[str, str]) -> str:
     return said
 
 
+@pytest.mark.matrix("a host with everything under way at once; the tests of each jail kill a smaller one")
 @pytest.mark.parametrize(("jail", "user"), HELD)
 def test_nothing_outlives_a_host_that_is_killed(held: tuple[str, str], folder: Path) -> None:
     said: dict[str, Any] = json.loads(run("warden", folder, held))

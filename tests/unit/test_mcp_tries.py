@@ -92,6 +92,7 @@ def test_an_exception_is_one_sentence(error: Exception, said: str) -> None:
     assert sentence(error) == said
 
 
+@pytest.mark.matrix("loads the SDK in an interpreter of its own")
 def test_many_threads_may_load_the_sdk_at_once() -> None:
     ended = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.strip() == "[]"

@@ -200,7 +200,7 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         capability_nano=capability_nano,
         expected_ms=max((c.estimated_time_ms for c in tool.capabilities if c.estimated_time_ms is not None), default=None),
         asks=asks,
-        guards=_guards(rules.guards, takes.text, tier),
+        guards=_guards(tool, takes.text, tier, rules),
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks if marks is None else (*made_hooks, marks),
         jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
@@ -371,9 +371,15 @@ def _compiled(schema: bytes) -> CompiledSchema:
     return CompiledSchema(schema, check, _takes_text(read), _public_fields(read))
 
 
-@lru_cache(maxsize=4096)
-def _guards(guards: Callable[[Mapping[str, Any], Tier], Any], schema: bytes, tier: Tier) -> Any:
-    """Shared like the schema that it is read off."""
+def _guards(tool: Tool, schema: bytes, tier: Tier, rules: DefinitionRules) -> Any:
+    if tool.source == "builtin":
+        return _guards_of_builtin(rules.guards, schema, tier)
+    return rules.guards(tool.input_schema, tier)
+
+
+@lru_cache(maxsize=64)
+def _guards_of_builtin(guards: Callable[[Mapping[str, Any], Tier], Any], schema: bytes, tier: Tier) -> Any:
+    """Of the few tools that every App has; of others it would hold a copy of each schema."""
     return guards(orjson.loads(schema), tier)
 
 
