@@ -9,7 +9,6 @@ What is obeyed is compared with the record when it is read, from the same bytes:
 
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from toolgate.trust import (
     Untrusted,
     digest,
     is_named,
+    others_write,
     read_regular,
 )
 
@@ -324,8 +324,7 @@ def _caution(file: Path) -> str:
         found = file.stat()
     except OSError:
         return ""
-    if os.name != "posix":
+    if not others_write(found):
         return ""
-    if found.st_uid not in (os.geteuid(), 0):
-        return f"belongs to another user, number {found.st_uid}"
-    return "can be written by other users" if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
+    mine = found.st_uid in (os.geteuid(), 0)
+    return "can be written by other users" if mine else f"belongs to another user, number {found.st_uid}"

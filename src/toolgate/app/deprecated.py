@@ -3,70 +3,41 @@
 import warnings
 from typing import Any
 
-RENAMED = {
-    "accept_tools": "servers.accept",
-    "add_approver": "approvals.add_approver",
-    "add_server": "servers.add",
-    "allow_adding_tools": "policy.allow_adding_tools",
-    "answer_approval": "approvals.answer",
-    "audit_end": "audit.end",
-    "audit_heads": "audit.heads",
-    "audit_key": "audit.key",
-    "budget_status": "budgets.list",
-    "call_details": "audit.details",
-    "check_tools": "tools.check",
-    "costs": "budgets.costs",
-    "drop_changes": "workspace.drop",
-    "export": "tools.export",
-    "grant": "grants.create",
-    "import_servers": "servers.import_from",
-    "load": "tools.load",
-    "log_in_server": "servers.log_in",
-    "missing_secrets": "servers.missing_secrets",
-    "observed_policies": "policy.observed",
-    "policy_documents": "policy.documents",
-    "problems": "tools.problems",
-    "prove": "audit.prove",
-    "quarantined": "servers.quarantined",
-    "refresh_server": "servers.refresh",
-    "register_dynamic": "tools.add_dynamic",
-    "register_many": "tools.register_many",
-    "reload_policy": "policy.reload",
-    "remove_budget": "budgets.remove",
-    "remove_server": "servers.remove",
-    "replay_policy": "policy.replay",
-    "restart_server": "servers.restart",
-    "restrict_code_execution": "policy.restrict_code",
-    "resume": "approvals.resume",
-    "revoke_grant": "grants.revoke",
-    "server": "servers.get",
-    "set_aside": "workspace.changes",
-    "set_budget": "budgets.set",
-    "set_enabled": "tools.set_enabled",
-    "set_global_deny": "policy.deny",
-    "set_tenant_flags": "tools.set_flags",
-    "settle_key": "idempotency.settle",
-    "share_session": "sessions.share",
-    "sign_audit": "audit.sign",
-    "sign_heads_with": "audit.sign_with",
-    "take_changes": "workspace.take",
-    "token_costs": "tools.token_costs",
-    "try_server": "servers.try_out",
-    "typed": "tools.typed",
-    "unsettled_keys": "idempotency.unsettled",
-    "verify_audit": "audit.verify",
-    "waiting": "approvals.counts",
-    "work_in": "sessions.work_in",
-}
+_VERBS: dict[str, dict[str, str]] = {
+    "approvals": {
+        "add_approver": "add_approver", "answer_approval": "answer", "resume": "resume", "waiting": "counts",
+    },
+    "audit": {
+        "audit_end": "end", "audit_heads": "heads", "audit_key": "key", "call_details": "details",
+        "prove": "prove", "sign_audit": "sign", "sign_heads_with": "sign_with", "verify_audit": "verify",
+    },
+    "budgets": {"budget_status": "list", "costs": "costs", "remove_budget": "remove", "set_budget": "set"},
+    "grants": {"grant": "create", "revoke_grant": "revoke"},
+    "idempotency": {"settle_key": "settle", "unsettled_keys": "unsettled"},
+    "policy": {
+        "allow_adding_tools": "allow_adding_tools", "observed_policies": "observed",
+        "policy_documents": "documents", "reload_policy": "reload", "replay_policy": "replay",
+        "restrict_code_execution": "restrict_code", "set_global_deny": "deny",
+    },
+    "servers": {
+        "accept_tools": "accept", "add_server": "add", "import_servers": "import_from",
+        "log_in_server": "log_in", "missing_secrets": "missing_secrets", "quarantined": "quarantined",
+        "refresh_server": "refresh", "remove_server": "remove", "restart_server": "restart", "server": "get",
+        "try_server": "try_out",
+    },
+    "sessions": {"share_session": "share", "work_in": "work_in"},
+    "tools": {
+        "check_tools": "check", "export": "export", "load": "load", "problems": "problems",
+        "register_dynamic": "add_dynamic", "register_many": "register_many", "set_enabled": "set_enabled",
+        "set_tenant_flags": "set_flags", "token_costs": "token_costs", "typed": "typed",
+    },
+    "workspace": {"drop_changes": "drop", "set_aside": "changes", "take_changes": "take"},
+}  # fmt: skip
+"""By facet, the old name → the verb."""
+RENAMED = {old: f"{facet}.{verb}" for facet, verbs in _VERBS.items() for old, verb in verbs.items()}
 """Old name → facet and verb."""
 
-CALLED = {
-    "approvals": "list",
-    "grants": "list",
-    "servers": "list",
-    "tools": "list",
-    "undo": "revert",
-}
+CALLED = {**dict.fromkeys(("approvals", "grants", "servers", "tools"), "list"), "undo": "revert"}
 """Facets that were methods of the same name → the verb that they were."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from toolgate.store import catalog
 from toolgate.store.database import Transaction, moment, now
+from toolgate.store.sql import is_any, select, upsert, value
 
 DefinitionKey = tuple[str, str]
 """A method, and the server's own name of the tool; empty where the method is the tool."""
@@ -132,15 +133,10 @@ class Comparison(NamedTuple):
 
 
 ONE_TOOL = "WHERE server = :server AND method = :method AND tool = :tool"
-SELECT_PINS = (
-    "SELECT server, method, tool, state, accepted, accepted_hash, found, found_hash, first_seen, changed_at, accepted_by, "
-    "accepted_at FROM server_tools"
-)
 
 
 def epoch() -> Transaction[int]:
-    rows = yield "SELECT value FROM servers_epoch WHERE id = 1", {}
-    return int(rows[0][0])
+    return value("SELECT value FROM servers_epoch WHERE id = 1")
 
 
 def changed() -> Transaction[None]:
@@ -151,12 +147,9 @@ def changed() -> Transaction[None]:
 
 def recorded() -> Transaction[RecordedServers]:
     number = yield from epoch()
-    rows = yield "SELECT name, settings, added_by FROM servers ORDER BY created_at, name", {}
-    servers = [ServerRow._make(row) for row in rows]
-    rows = yield "SELECT server, identity, about, jail, listed_at, restart_asked FROM server_listings", {}
-    listings = {row[0]: ListingRow._make((*row[:4], moment(row[4]), int(row[5]))) for row in rows}
-    rows = yield f"{SELECT_PINS} WHERE state = 'accepted' ORDER BY server, method, tool", {}
-    accepted = [_pin(row) for row in rows]
+    servers = yield from select(ServerRow, "servers", "ORDER BY created_at, name")
+    listings = {row.server: row for row in (yield from select(ListingRow, "server_listings", ""))}
+    accepted = yield from select(DefinitionPin, "server_tools", "WHERE state = 'accepted' ORDER BY server, method, tool")
     rows = yield "SELECT server, method, tool, accepted_hash FROM server_tools WHERE state = 'quarantined'", {}
     quarantined = [(*row[:3], row[3] is not None) for row in rows]
     rows = yield "SELECT server, method, tool, claimed_at, claimed_name FROM server_tools WHERE claimed_at IS NOT NULL", {}
@@ -166,18 +159,16 @@ def recorded() -> Transaction[RecordedServers]:
 
 def is_of_settings(name: str) -> Transaction[bool]:
     """True for a server that was listed and never added: the settings of some process have it, or had it."""
-    rows = yield (
+    return is_any(
         "SELECT 1 FROM server_listings WHERE server = :name AND NOT EXISTS (SELECT 1 FROM servers WHERE name = :name)",
         {"name": name},
     )
-    return bool(rows)
 
 
 def pins(server: str | None = None) -> Transaction[list[DefinitionPin]]:
     """Every definition of a server, or of all, in any state."""
-    where = "" if server is None else " WHERE server = :server"
-    rows = yield f"{SELECT_PINS}{where} ORDER BY server, method, tool", {} if server is None else {"server": server}
-    return [_pin(row) for row in rows]
+    where = "" if server is None else "WHERE server = :server "
+    return select(DefinitionPin, "server_tools", f"{where}ORDER BY server, method, tool", {"server": server})
 
 
 def counts() -> Transaction[dict[str, dict[tuple[bool, str], int]]]:
@@ -197,12 +188,9 @@ def set_server(row: ServerRow) -> Transaction[None]:
         "AND EXISTS (SELECT 1 FROM servers WHERE name = :name AND settings <> :settings)",
         {"changed": CHANGED_PREFIX, "name": row.name, "settings": row.settings},
     )
-    yield (
-        "INSERT INTO servers (name, settings, added_by, created_at, updated_at) "
-        "VALUES (:name, :settings, :added_by, :moment, :moment) ON CONFLICT (name) DO UPDATE "
-        "SET settings = excluded.settings, added_by = excluded.added_by, updated_at = excluded.updated_at",
-        {**row._asdict(), "moment": now()},
-    )
+    at = now()
+    fresh = {**row._asdict(), "created_at": at, "updated_at": at}
+    yield upsert("servers", fresh, ("name",), ("settings", "added_by", "updated_at"))
     yield from changed()
 
 
@@ -226,18 +214,13 @@ def compare(server: str, seen: ServerSnapshot) -> Transaction[Comparison]:
     """Records what a server has now, and returns how it differs from what was accepted. Two processes that list a server at
     once do this one after the other: the first statement locks."""
     identity, about, jail, found, trust, unknown = seen
-    values = {"server": server, "identity": identity, "about": about, "jail": jail, "moment": now()}
+    values = {"server": server, "identity": identity, "about": about, "jail": jail, "listed_at": now()}
     rows = yield (
-        "UPDATE server_listings SET listed_at = :moment WHERE server = :server RETURNING identity, about, jail",
+        "UPDATE server_listings SET listed_at = :listed_at WHERE server = :server RETURNING identity, about, jail",
         values,
     )
     before = tuple(rows[0]) if rows else None
-    yield (
-        "INSERT INTO server_listings (server, identity, about, jail, listed_at) "
-        "VALUES (:server, :identity, :about, :jail, :moment) ON CONFLICT (server) DO UPDATE "
-        "SET identity = excluded.identity, about = excluded.about, jail = excluded.jail, listed_at = excluded.listed_at",
-        values,
-    )
+    yield upsert("server_listings", values, ("server",))
     if before is not None and before[0].removeprefix(CHANGED_PREFIX) != identity:
         yield (
             "UPDATE server_tools SET accepted = NULL, accepted_hash = NULL, accepted_by = NULL, accepted_at = NULL, "
@@ -275,12 +258,11 @@ def _compare_one(
     if pin is not None and (pin.state, pin.found_hash) == (state, found.hash):
         return None
     at: dict[str, Any] = {"server": server, "method": key[0], "tool": key[1], "moment": now()}
-    yield (
-        "INSERT INTO server_tools (server, method, tool, state, found, found_hash, first_seen, changed_at) "
-        "VALUES (:server, :method, :tool, :state, :text, :hash, :moment, :moment) ON CONFLICT (server, method, tool) DO "
-        "UPDATE SET state = :state, found = :text, found_hash = :hash, changed_at = :moment",
-        {**at, "state": "quarantined" if by_trust else state, "text": found.text, "hash": found.hash},
-    )
+    row = {
+        "server": server, "method": key[0], "tool": key[1], "state": "quarantined" if by_trust else state,
+        "found": found.text, "found_hash": found.hash, "first_seen": at["moment"], "changed_at": at["moment"],
+    }  # fmt: skip
+    yield upsert("server_tools", row, ("server", "method", "tool"), ("state", "found", "found_hash", "changed_at"))
     if by_trust:
         yield from _accept(at, found.hash, BY_TRUST)
         yield from _claim(at, trust[key])
@@ -315,12 +297,11 @@ def accept(wanted: Mapping[tuple[str, str, str, str], str | None], by: str) -> T
 
 def _accept(at: Mapping[str, Any], hashed: str, by: str) -> Transaction[bool]:
     """Accepts the definition that was found, if it still is the one with this hash and waits for that."""
-    rows = yield (
+    return is_any(
         "UPDATE server_tools SET state = 'accepted', accepted = found, accepted_hash = found_hash, accepted_by = :by, "
         f"accepted_at = :moment {ONE_TOOL} AND found_hash = :hash AND state = 'quarantined' RETURNING tool",
         {**at, "hash": hashed, "by": by},
     )
-    return bool(rows)
 
 
 def _claim(at: Mapping[str, Any], name: str | None) -> Transaction[None]:
@@ -330,9 +311,3 @@ def _claim(at: Mapping[str, Any], name: str | None) -> Transaction[None]:
             f"UPDATE server_tools SET claimed_at = :moment, claimed_name = :name {ONE_TOOL} AND claimed_at IS NULL",
             {**at, "name": name},
         )
-
-
-def _pin(row: tuple[Any, ...]) -> DefinitionPin:
-    *rest, first_seen, changed_at, accepted_by, accepted_at = row
-    at = None if accepted_at is None else moment(accepted_at)
-    return DefinitionPin._make((*rest, moment(first_seen), moment(changed_at), accepted_by, at))
