@@ -4,7 +4,7 @@ It knows nothing of tools, calls or policies: it starts servers, keeps them runn
 them. `servers.UpstreamServers` is all that the rest of Toolgate uses; `model` and `errors` hold its values. Inside:
 
     lifecycle              supervisor, backoff
-    connection             connection, handshake, correlation, inbound_stream, list_cache, subscriptions, request_meta
+    connection             connection, handshake, correlation, list_cache, subscriptions, request_meta
     local programs         stdio; launch, mounts, executables, packages; subreaper
     network of a jail      allowed_hosts, egress_proxy
     remote servers         http_transport, guarded_http, sse; the fast path: fast_http, http_pool

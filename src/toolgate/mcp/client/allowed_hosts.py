@@ -74,8 +74,7 @@ def split_port(text: str) -> tuple[str, int | None]:
 
 
 def canonical(host: str) -> str | None:
-    """The form of a host name that is compared; None if it is invalid. Numbers that some programs take for an address
-    are."""
+    """The form of a host name that is compared; None: it is invalid, as are numbers that some take for an address."""
     host = host.lower().removesuffix(".")
     if not host.isascii():
         try:

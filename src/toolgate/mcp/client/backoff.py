@@ -33,8 +33,7 @@ class RestartBackoff:
         self.failure: Unreachable | None = None
         """The last failure, until it is up again: without what is for operators only."""
         self._said = ""
-        """The end of the server's stderr, if a request had been sent: it may be about anybody's call, so it is for operators
-        only."""
+        """The end of its stderr after a request was sent: for operators only, since it may be about anybody's call."""
         self.last_lines: tuple[str, ...] = ()
         """The end of the stderr of a failed start: about nobody's call."""
         self._name = name
@@ -52,8 +51,7 @@ class RestartBackoff:
         return wait, "resting" if rests else "waiting"
 
     def note(self, failure: Unreachable, said: str = "", lines: tuple[str, ...] = ()) -> None:
-        """Stores a failure, with secrets masked. `said`: stderr that may be about a call; `lines`: stderr of a failed
-        start."""
+        """Stores a failure, masked. `said`: stderr that may be about a call; `lines`: stderr of a failed start."""
         self.last_lines = lines
         self.failure = Unreachable(failure.code, self._mask(failure.message), suggestion=failure.suggestion)
         self._said = self._mask(said)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from mcp.shared.dispatcher import DispatchContext, coerce_request_id
@@ -23,10 +23,12 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import ErrorData, RequestId
 
 from toolgate.errors import CallError
-from toolgate.mcp.client.inbound_stream import InboundStream
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
 from toolgate.tasks import start_task
+
+if TYPE_CHECKING:
+    from toolgate.mcp.client.connection import InboundStream
 
 METHOD_NOT_FOUND = -32601
 REJECTED = -1
@@ -142,7 +144,7 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
     """The SDK's dispatcher, with incoming messages given to the call that they belong to."""
 
     def __init__(
-        self, read: InboundStream, write: Any, notice: Callable[[str, Mapping[str, Any]], None], goes_on: float
+        self, read: "InboundStream", write: Any, notice: Callable[[str, Mapping[str, Any]], None], goes_on: float
     ) -> None:
         """`goes_on`: seconds after which an abandoned call is taken to have ended at the server."""
         super().__init__(read, write)

@@ -165,8 +165,7 @@ class EgressProxy:
         raise ProxyRefusal("502 Bad Gateway", f"{host}:{port} cannot be reached.")
 
     async def _look_up(self, host: str, port: int) -> list[str]:
-        """Resolves a host name. A lookup thread can't be stopped: it counts until it has ended, also if nobody waits any
-        more."""
+        """Resolves a host name. Its thread can't be stopped: it counts until it has ended, whoever still waits."""
         await self._room.acquire()
         lookup = self._lookups.start(self._resolve(host, port), unheard=True)
         lookup.add_done_callback(lambda _: self._room.release())

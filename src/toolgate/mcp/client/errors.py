@@ -158,8 +158,7 @@ def as_call_error(
 
 
 def check_result(name: str, method: str, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the result as it came, or raises what it stands for. Few fields are required, since many servers are not
-    strict."""
+    """Returns the result, or raises what it stands for. Few fields are required: many servers are not strict."""
     kind = raw.get("resultType")
     if kind == "input_required":
         requests, state = raw.get("inputRequests"), raw.get("requestState")

@@ -76,8 +76,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 class _WholeEvents(httpx2.AsyncByteStream):
-    """The events of a response, each whole. A stream that ends or breaks without a response gets one from us, unless it can
-    be resumed: then the SDK does that."""
+    """Whole events. A stream that ends without a response gets one from us, unless the SDK can resume it."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, name: str, most: int) -> None:
         self._inner, self._name, self._most = inner, name, most

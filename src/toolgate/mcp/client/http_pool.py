@@ -73,8 +73,7 @@ class HttpPool:
         self._name, self._url, self._most = name, url, most
         self._pool: ClientSession | None = None
         self._behind = BackgroundTasks()
-        """Work that continues after a response was returned: bodies read to their end, cancellations, answers to
-        questions."""
+        """Work after a response was returned: bodies read to their end, cancellations, answers to questions."""
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> ClientResponse:
         try:

@@ -59,8 +59,7 @@ class HttpTransport:
         show: ShowUrl | None = None,
         wait: AwaitRedirect | None = None,
     ) -> None:
-        """`kept` stores the login; `masker` learns its tokens, and `secrets` teaches it the others. The rest is for logins
-        (`OAuthProvider`)."""
+        """`kept` stores the login, and `masker` learns its tokens. The rest is for logins (`OAuthProvider`)."""
         self.name, self.url, self.most = name, fill_url(_address(name, settings), secrets, name), settings.output_bytes
         self.masker = masker
         self.login: OAuthProvider | None = None
@@ -140,8 +139,7 @@ async def _streams(remote: HttpTransport, settings: ServerSettings) -> AsyncIter
 
 @asynccontextmanager
 async def _old_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
-    """Opens the SSE transport: responses come on one stream for all. A request that can't be sent is answered there by
-    us."""
+    """Opens the SSE transport: all responses come on one stream, also ours to requests that can't be sent."""
     to_us, ours = create_context_streams[SessionMessage | Exception](0)
 
     async def late(body: dict[str, Any]) -> None:

@@ -10,8 +10,7 @@ ServerState = Literal["off", "idle", "starting", "up", "waiting", "resting"]
 resting: it failed too often; one more start is tried after `rest_seconds`."""
 ListKind = Literal["tools", "prompts", "resources", "templates"]
 OnServerChange = Callable[[str, str, str | None], None]
-"""Is given the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; and the resource's URI or the
-step."""
+"""Is given the server; "tools", "prompts", "resources", "resource", "up", "down" or "step"; and the URI or the step."""
 
 
 class Target(msgspec.Struct, frozen=True):

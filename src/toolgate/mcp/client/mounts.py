@@ -357,8 +357,7 @@ def withheld_error(server: str) -> Failed:
 
 
 def with_notes(answer: Mapping[str, Any], said: list[str]) -> Mapping[str, Any]:
-    """The result of a tool with notes on its server's changes: the caller would believe that they are where the server
-    says."""
+    """The result of a tool with notes on its server's changes, which the caller would believe to be applied."""
     content = answer.get("content")
     if not said or not isinstance(content, list):
         return answer

@@ -151,8 +151,7 @@ def _noted(folder: Path) -> InstalledPackage | None:
 async def ready(
     name: str, settings: ServerSettings, home: Path | None, step: Callable[[str], None] = lambda _: None
 ) -> InstalledPackage | None:
-    """Installs the package of a server if it is missing; None if it has none. `step` is told the next step. Raises
-    Unreachable."""
+    """Installs the package of a server if it is missing; None if it has none. `step` is told the next step."""
     package, found = wanted(settings), installed(name, settings, home)
     if package is None or found is not None:
         return found

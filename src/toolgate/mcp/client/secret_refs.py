@@ -63,8 +63,7 @@ def _is_node(program: str) -> bool:
 
 
 def hide_argument_secrets(name: str, command: LaunchCommand, secrets: ReadSecret) -> tuple[LaunchCommand, dict[str, str]]:
-    """A command without references to secrets, and the variables that hold their values. Raises Unreachable for programs
-    that can't be given them so."""
+    """A command without references to secrets, and the variables that hold their values. Only Node can be given them so."""
     words = command.argv
     if not any(SECRET_REFERENCE.search(word) for word in words):
         return command, {}

@@ -294,8 +294,7 @@ def decode(line: bytes) -> list[JSONRPCMessage]:
 
 
 def _unreadable(line: bytes) -> list[JSONRPCMessage]:
-    """Decodes what is almost JSON: lone surrogates, NaN, invalid UTF-8. A response that can't be decoded becomes an error at
-    once."""
+    """Decodes what is almost JSON: lone surrogates, NaN, invalid UTF-8. Another response becomes an error at once."""
     if not line.startswith(b"{"):
         return []
     with suppress(ValueError, RecursionError):

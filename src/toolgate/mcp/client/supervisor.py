@@ -402,8 +402,7 @@ class ServerSupervisor:
         return limit is not None and not self._needed and monotonic() - self._used >= limit
 
     def _is_busy(self, connection: "Connection") -> bool:
-        """True if it may be silent because it works on a call that began before it fell silent and that is still waited
-        for."""
+        """True if it may be silent because of a call that began before it fell silent and is still waited for."""
         now = monotonic()
         fell_silent = now - connection.silent + self.settings.heartbeat_seconds
         return any(began <= fell_silent and now < began + wait for began, wait in self._under_way.values())
@@ -425,11 +424,8 @@ class ServerSupervisor:
                 error = beat.exception()
                 if isinstance(error, SessionLost):
                     connection.renew()
-                return (
-                    Unreachable(message=str(error))
-                    if isinstance(error, Unreachable | ConnectionLost) and not self._under_way
-                    else None
-                )
+                lost = isinstance(error, Unreachable | ConnectionLost) and not self._under_way
+                return Unreachable(message=str(error)) if lost else None
             if connection.silent < limit or self._is_busy(connection):
                 return None
             return Unreachable(message=f"It did not answer a heartbeat within {span(limit)}.")

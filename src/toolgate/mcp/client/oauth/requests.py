@@ -37,8 +37,7 @@ class LoginGuard:
         self._local = urls[0].host == "localhost" or _is_loopback(urls[0].host)
 
     async def check(self, url: httpx2.URL | str) -> list[str]:
-        """Returns the addresses that may be connected to; none: by name, through the operator's proxy. Raises
-        OAuthFlowError."""
+        """Returns the allowed addresses; none: by name, through the operator's proxy. Raises OAuthFlowError."""
         url = httpx2.URL(url)
         if url.scheme not in ("https", "http") or not url.host or url.userinfo:
             raise self._refusal(url, "is not an https address")
