@@ -113,7 +113,12 @@ async def open_transport(
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(settings.start_seconds):
-                remote.read, remote.write = await stack.enter_async_context(_streams(remote, settings))
+                if settings.transport == "sse":
+                    streams = _sse_streams(remote)
+                else:
+                    client = await stack.enter_async_context(remote.client)
+                    streams = streamable_http_client(remote.url, http_client=client, max_sse_event_size=remote.most)
+                remote.read, remote.write = await stack.enter_async_context(streams)
         except TimeoutError:
             words = (
                 f"Server {name} did not open the connection within {span(settings.start_seconds)} (setting start_seconds)."
@@ -125,20 +130,7 @@ async def open_transport(
 
 
 @asynccontextmanager
-async def _streams(remote: HttpTransport, settings: ServerSettings) -> AsyncIterator[tuple[Any, Any]]:
-    if settings.transport == "sse":
-        async with _old_streams(remote) as streams:
-            yield streams
-        return
-    async with (
-        remote.client,
-        streamable_http_client(remote.url, http_client=remote.client, max_sse_event_size=remote.most) as streams,
-    ):
-        yield streams
-
-
-@asynccontextmanager
-async def _old_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
+async def _sse_streams(remote: HttpTransport) -> AsyncIterator[tuple[Any, Any]]:
     """Opens the SSE transport: all responses come on one stream, also ours to requests that can't be sent."""
     to_us, ours = create_context_streams[SessionMessage | Exception](0)
 

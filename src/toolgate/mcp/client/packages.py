@@ -64,9 +64,9 @@ INSTALL_LOCK_SECONDS = 2 * INSTALL_STEP_SECONDS + 30
 LOCK_POLL_SECONDS = 0.2
 MAX_INSTALLERS = 2
 KEPT_VARIABLES = re.compile(
-    r"(?i)(path|home|tmpdir|lang|lc_.*|(https?|all|no)_proxy|npm_config_.*|pip_.*|uv_.*|ssl_cert_.*)"
+    r"(?i)(path|home|tmpdir|lang|lc_.*|(https?|all|no)_proxy|npm_config_.*|pip_.*|uv_.*|ssl_cert_.*|node_extra_ca_certs"
+    r"|requests_ca_bundle)"
 )
-CERTIFICATE_VARIABLES = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 logger = logging.getLogger("toolgate.mcp")
@@ -241,12 +241,11 @@ def _install_npm(name: str, package: PackageSpec, run: "InstallSteps") -> Instal
     run([str(npm), "install", "--prefix", str(folder), *options, "--loglevel=error", "--", asked], asked)
     about = _json(folder / "node_modules" / package.name / "package.json")
     locked = _json(folder / "package-lock.json").get("packages", {}).get(f"node_modules/{package.name}", {})
-    _same_version(package, str(about.get("version")))
     script = _choose(package, _scripts(package, about))
     entry = (folder / "node_modules" / package.name / script).resolve()
     if not entry.is_file() or not entry.is_relative_to(folder.resolve() / "node_modules"):
         raise Unreachable(message=f"The package {package.name} names a program that it does not contain.")
-    return _done(package, str(about["version"]), str(locked.get("integrity", "")), entry.relative_to(folder.resolve()))
+    return _done(package, str(about.get("version")), str(locked.get("integrity", "")), entry.relative_to(folder.resolve()))
 
 
 def _scripts(package: PackageSpec, about: Mapping[str, Any]) -> dict[str, str]:
@@ -272,7 +271,6 @@ def _install_pypi(name: str, package: PackageSpec, run: "InstallSteps") -> Insta
         "".join(f"{key}=={version} --hash={digest}\n" for key, (version, digest) in sorted(lines.items()))
     )
     version, digest = lines[_normal(package.name)]
-    _same_version(package, version)
     script = _choose(package, _console_scripts(venv, package))
     return _done(package, version, digest, Path("venv", "bin", script))
 
@@ -290,12 +288,10 @@ def _console_scripts(venv: Path, package: PackageSpec) -> dict[str, str]:
 
 def _choose(package: PackageSpec, scripts: Mapping[str, str]) -> str:
     """The only one, or the one named like the package."""
-    short = package.name.rpartition("/")[2]
-    if len(scripts) == 1:
-        return next(iter(scripts.values()))
-    for name, path in scripts.items():
-        if _normal(name) == _normal(short):
-            return path
+    short = _normal(package.name.rpartition("/")[2])
+    fit = [path for name, path in scripts.items() if len(scripts) == 1 or _normal(name) == short]
+    if fit:
+        return fit[0]
     if not scripts:
         raise Unreachable(message=f"The package {package.name} has no program, so it is not a server.")
     raise Unreachable(
@@ -305,13 +301,10 @@ def _choose(package: PackageSpec, scripts: Mapping[str, str]) -> str:
 
 
 def _done(package: PackageSpec, version: str, digest: str, entry: Path) -> InstalledPackage:
+    if package.version is not None and version.partition("+")[0] != package.version.partition("+")[0]:
+        raise Unreachable(message=f"The registry returned {package.name} {version}, not {package.version}.")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     return InstalledPackage(kind=package.kind, name=package.name, version=version, digest=digest, entry=str(entry), at=at)
-
-
-def _same_version(package: PackageSpec, found: str) -> None:
-    if package.version is not None and found.partition("+")[0] != package.version.partition("+")[0]:
-        raise Unreachable(message=f"The registry returned {package.name} {found}, not {package.version}.")
 
 
 def _normal(name: str) -> str:
@@ -353,9 +346,7 @@ class InstallSteps:
 
     def __call__(self, argv: Sequence[str], what: str) -> None:
         """Runs a step. Raises Unreachable if it fails."""
-        environment = {
-            key: value for key, value in os.environ.items() if KEPT_VARIABLES.fullmatch(key) or key in CERTIFICATE_VARIABLES
-        }
+        environment = {key: value for key, value in os.environ.items() if KEPT_VARIABLES.fullmatch(key)}
         with self._lock:
             if self._cancelled:
                 raise Unreachable(message=f"Installing {what} was interrupted.")

@@ -104,7 +104,8 @@ class SecretMasker:
     def _masked(self, value: Any, path: tuple[str, ...]) -> Any:
         """`path`: the fields that lead there; empty for list items and at the top."""
         if isinstance(value, str):
-            return self._text(value, path)
+            is_term = path[-1] in TERM_FIELDS and value in PROTOCOL_TERMS
+            return value if is_term else self.mask_text(value, MIN_MASKED_NAME_CHARS if _names(path) else MIN_SECRET_CHARS)
         if len(path) > MAX_JSON_DEPTH:  # nothing can be done with it anyway
             return MASK
         if isinstance(value, Mapping):
@@ -117,11 +118,6 @@ class SecretMasker:
             return [self._masked(part, (*path, "")) for part in value]
         is_number = type(value) in (int, float) and not _names(path)
         return MASK if is_number and self._masker is not None and self._masker.number(value) else value
-
-    def _text(self, text: str, path: tuple[str, ...]) -> str:
-        if path[-1] in TERM_FIELDS and text in PROTOCOL_TERMS:
-            return text
-        return self.mask_text(text, MIN_MASKED_NAME_CHARS if _names(path) else MIN_SECRET_CHARS)
 
 
 def _names(path: tuple[str, ...]) -> bool:

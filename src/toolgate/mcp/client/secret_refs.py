@@ -40,15 +40,11 @@ class SecretMissing(Unreachable):
 
 def fill(text: str, secrets: ReadSecret, what: str) -> str:
     """Fills the references in a text. `what` names it in the error for a missing secret."""
-    if "{{" not in text:
-        return text
-    return SECRET_REFERENCE.sub(lambda found: _value(found[1].strip(), secrets, what), text)
+    return SECRET_REFERENCE.sub(lambda found: _value(found[1].strip(), secrets, what), text) if "{{" in text else text
 
 
 def fill_url(url: str, secrets: ReadSecret, server: str) -> str:
     """Fills references in the path and query of a URL. Values are quoted: none changes what is reached."""
-    if "{{" not in url:
-        return url
     what = f"The url of server {server}"
     return SECRET_REFERENCE.sub(lambda found: quote(_value(found[1].strip(), secrets, what), safe=""), url)
 

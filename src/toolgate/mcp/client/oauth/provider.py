@@ -158,13 +158,9 @@ class OAuthProvider(OAuthClientProvider):
 
     def _good(self, refused: str | None) -> str | None:
         tokens, until = self.context.current_tokens, self.context.token_expiry_time
-        if (
-            tokens is None
-            or tokens.access_token == refused
-            or (until is not None and until < time.time() + EXPIRY_MARGIN_SECONDS)
-        ):
+        if tokens is None or tokens.access_token == refused:
             return None
-        return tokens.access_token
+        return tokens.access_token if until is None or until >= time.time() + EXPIRY_MARGIN_SECONDS else None
 
     def _take_up(self) -> None:
         """Loads the stored login."""
