@@ -34,7 +34,7 @@ from types import ModuleType
 from typing import IO, Any, NoReturn
 
 from toolgate.cli.main import main
-from toolgate.gates.screening.tiers import plan
+from toolgate.gates.tier_rules.gate import plan
 from toolgate.model import Entry
 from toolgate.registry.compile import DefinitionRules
 from toolgate.registry.python_source import EntryPointSource, PackageSource

@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 
 from toolgate import Actor, App, tool
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.gates.quota.money import parse_dollars
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.till import DOLLAR, opened_till, tool
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.model import Actor
 
 pytestmark = pytest.mark.requirement("COST-2")

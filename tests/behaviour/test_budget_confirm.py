@@ -7,7 +7,7 @@ import pytest
 
 from tests.till import CENT, Till, opened_till, tool
 from toolgate.errors import Denied
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.model import Call
 from toolgate.store.database import LogRow, Transaction, now
 from toolgate.store.presence import alive_since

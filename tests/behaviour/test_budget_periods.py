@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.till import CENT, DOLLAR, opened_till, tool
-from toolgate.gates.quota.ledger_accounts import new_budget, period_after, period_of
+from toolgate.gates.quota.budget_accounts import new_budget, period_after, period_of
 from toolgate.model import Actor
 from toolgate.store.budgets import Period
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.till import CENT, DOLLAR, Till, opened_till, tool
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.model import Actor
 from toolgate.store.database import now
 

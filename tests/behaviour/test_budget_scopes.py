@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from tests.till import CENT, DOLLAR, call_of, opened_till, tool
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.gates.quota.money import estimate
 from toolgate.model import Actor
 from toolgate.pipeline.usage import Estimate

@@ -10,7 +10,7 @@ import pytest
 from tests.terminal import Terminal
 from tests.till import CENT, DOLLAR, opened_till
 from toolgate import Actor, App, tool
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.store.database import LogRow
 
 pytestmark = pytest.mark.requirement("COST-2")

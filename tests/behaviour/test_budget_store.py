@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from tests.till import CENT, DOLLAR, opened_till, tool
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.store import budgets as table
 from toolgate.store import presence, reservations
 from toolgate.store.database import Store, Transaction, now, open_store

@@ -6,7 +6,7 @@ import pytest
 
 from tests.till import CENT, DOLLAR, call_of, opened_till, tool
 from toolgate.errors import Denied, StoreError
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.model import Actor
 from toolgate.store import reservations
 from toolgate.store.database import open_store

@@ -8,7 +8,7 @@ import pytest
 from tests.till import CENT, DOLLAR
 from toolgate import App, InvokeContext, Retry, ToolError, tool
 from toolgate.errors import InvalidInput
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("COST-2")

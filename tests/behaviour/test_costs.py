@@ -10,8 +10,7 @@ import pytest
 from tests.terminal import Terminal
 from tests.till import CENT, Till, opened_till
 from toolgate import Actor, App, Cost, InvokeContext, tool
-from toolgate.gates.quota.ledger_accounts import zone
-from toolgate.gates.quota.report import costs
+from toolgate.gates.quota.budget_accounts import costs, zone
 from toolgate.model import UnitCost
 from toolgate.store.budgets import By
 from toolgate.store.database import LogRow, Transaction

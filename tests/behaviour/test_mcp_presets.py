@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.mcp_upstream import Upstream, tool
 from toolgate import App
 from toolgate.errors import SettingsError
-from toolgate.gates.screening.tiers import plan
+from toolgate.gates.tier_rules.gate import plan
 from toolgate.mcp.catalog_entries import entry_of
 from toolgate.mcp.import_files import packaged, read_servers
 from toolgate.mcp.pins import found_in

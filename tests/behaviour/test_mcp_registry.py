@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.mcp_upstream import TEXT, Upstream, tool
 from toolgate import App
 from toolgate.errors import DefinitionError, SettingsError
-from toolgate.gates.screening.tiers import plan
+from toolgate.gates.tier_rules.gate import plan
 from toolgate.jsontext import ValueFault, schema_faults
 from toolgate.mcp.catalog_entries import Upstream as Server
 from toolgate.mcp.catalog_entries import entry_of, name_here

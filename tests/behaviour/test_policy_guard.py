@@ -15,8 +15,8 @@ from toolgate.coordination.redis import Redis
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyData
 from toolgate.gates.policy.engine import EVERYTHING, NOTHING_ELSE, Action, PolicyQuestion, PolicyVerdict, Reads
+from toolgate.gates.policy.references import what_is_read
 from toolgate.gates.policy.rego import EmbeddedRego
-from toolgate.gates.policy.rego_inputs import what_is_read
 from toolgate.model import Decision
 from toolgate.testing import ManualClock
 

@@ -88,7 +88,7 @@ class TestInAClass:
 
 @pytest.mark.asyncio
 async def test_a_budget_follows_the_clock(toolgate_app, toolgate_clock):
-    from toolgate.gates.quota.ledger_accounts import new_budget
+    from toolgate.gates.quota.budget_accounts import new_budget
 
     await toolgate_app.budgets.set(new_budget("day", 10**9))
     spent = [(await toolgate_app.invoke(outer, {"a": 1})).status for _ in range(2)]

@@ -20,7 +20,7 @@ from tests.till import CENT, DOLLAR, Till, tool
 from toolgate import App
 from toolgate.errors import StoreError
 from toolgate.gates.quota import budget
-from toolgate.gates.quota.ledger_accounts import new_budget
+from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.store import postgres, presence, writer
 from toolgate.store.database import open_store
 from toolgate.store.sql import column

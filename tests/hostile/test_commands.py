@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from toolgate import App, tool
 from toolgate.errors import DefinitionError, Denied
 from toolgate.gates.approval.request import Answer, ApprovalRequest
-from toolgate.gates.screening.tiers import TierRules, plan
+from toolgate.gates.tier_rules.gate import TierRules, plan
 from toolgate.model import Implementation, Source
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition, entry_of
 from toolgate.registry.declare import jails_commands

@@ -14,8 +14,7 @@ import pytest
 from tests.hostile.spender import LEASE_SECONDS
 from tests.patience import until
 from toolgate import App, tool
-from toolgate.gates.quota.ledger_accounts import new_budget
-from toolgate.gates.quota.report import BudgetStatus
+from toolgate.gates.quota.budget_accounts import BudgetStatus, new_budget
 from toolgate.store.database import Transaction
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from toolgate import App, tool
 from toolgate.errors import Denied
-from toolgate.gates.screening.tiers import TierRules, plan
+from toolgate.gates.tier_rules.gate import TierRules, plan
 from toolgate.model import Entry, Implementation, Outcome
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.screening.paths import SensitivePaths

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import Denied
-from toolgate.gates.screening.tiers import plan
+from toolgate.gates.tier_rules.gate import plan
 from toolgate.screening.filenames import holds, runs
 from toolgate.screening.lookalikes import fold, unseen
 from toolgate.screening.paths import MAX_READINGS, SensitivePaths

@@ -27,10 +27,9 @@ from toolgate.gates.approval.records import ApprovalRoom
 from toolgate.gates.cache import ResultCache
 from toolgate.gates.idempotency import Idempotency
 from toolgate.gates.inputs import Inputs
-from toolgate.gates.ledger.artifacts import Artifacts
 from toolgate.gates.ledger.audit import Ledger
 from toolgate.gates.ledger.details import DetailArchive, KeptStages
-from toolgate.gates.outputs import Outputs
+from toolgate.gates.outputs import Artifacts, Outputs
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.gate import Observer, PolicyGate
 from toolgate.gates.policy.open import open_engine
@@ -38,9 +37,9 @@ from toolgate.gates.quota.budget import Budgets, SpendingLimits
 from toolgate.gates.quota.concurrency import Concurrency, Running
 from toolgate.gates.quota.rate import Rates
 from toolgate.gates.redaction import Redaction, Redactor
-from toolgate.gates.screening.tiers import TierRules, plan
 from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.sources import open_sources
+from toolgate.gates.tier_rules.gate import TierRules, plan
 from toolgate.mcp.catalog import McpTools
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
@@ -331,9 +330,7 @@ class Parts:
             cache=ResultCache(self.monotonic, redis=self.redis),
             secrets=self.secrets,
             execution=self.execution,
-            outputs=Outputs(
-                limits.output_string, limits.output_items, limits.output_bytes, self.artifacts.keep, self.offload
-            ),
+            outputs=Outputs(limits.output_string, limits.output_items, limits.output_bytes, self.artifacts, self.offload),
             ledger=self.ledger,
             ending=Ending(redactor, self.budgets.charge, keeps_records=not settings.in_memory),
         )

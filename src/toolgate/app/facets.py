@@ -18,7 +18,7 @@ from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
-    from toolgate.gates.quota.report import BudgetStatus
+    from toolgate.gates.quota.budget_accounts import BudgetStatus
     from toolgate.sandbox.quarantine import QuarantineSet
     from toolgate.store.idempotency import KeyRow
     from toolgate.undo import Undone

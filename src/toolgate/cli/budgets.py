@@ -12,9 +12,8 @@ from toolgate.cli.context import AsJson, CommandGroup, OnlyTenant, Usage, opened
 from toolgate.cli.output import emit, note, say
 from toolgate.cli.table import listing
 from toolgate.cli.times import iso, shown
-from toolgate.gates.quota.ledger_accounts import EACH, described, new_budget, scope_of, zone
+from toolgate.gates.quota.budget_accounts import EACH, BudgetStatus, described, new_budget, scope_of, zone
 from toolgate.gates.quota.money import parse_dollars
-from toolgate.gates.quota.report import BudgetStatus
 from toolgate.model import NANO
 from toolgate.pipeline.usage import dollars
 from toolgate.store.budgets import BudgetRow, Period

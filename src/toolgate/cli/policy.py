@@ -30,8 +30,8 @@ from toolgate.errors import ToolgateError, nearest, plural
 from toolgate.gates.policy.cases import Result, decider, read_cases, run_cases
 from toolgate.gates.policy.documents import GivenDocument
 from toolgate.gates.policy.engine import INPUT_FIELDS, EmbeddedEngine, PolicyQuestion, RemoteEngine
+from toolgate.gates.policy.references import Trap, traps
 from toolgate.gates.policy.rego import EmbeddedRego
-from toolgate.gates.policy.rego_inputs import Trap, traps
 from toolgate.gates.policy.replay import Group, Replay
 from toolgate.yamltext import YamlError, read_yaml
 

@@ -1,10 +1,11 @@
 """What a tool returned, on its way out: made JSON, checked against the schema, and cut to the limits.
 
-What is cut is not lost: the whole output goes to `keep`, which gives an id under which it can be fetched.
+What is cut is not lost: the whole output becomes an artifact, and can be fetched by its id.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import timedelta
 from decimal import Decimal
 from itertools import islice
 from pathlib import PurePath
@@ -13,10 +14,12 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import BaseModel
 
-from toolgate.errors import Failed
+from toolgate.errors import Failed, StoreError
 from toolgate.jsontext import MANY_BYTES, MANY_VALUES, NOT_A_NUMBER, ValueFault, find_nan, schema_faults
-from toolgate.model import Artifact, Call, Entry
+from toolgate.model import Actor, Artifact, Call, Entry, new_id
 from toolgate.pipeline.context import InvokeContext
+from toolgate.store import artifacts as table
+from toolgate.store.database import Store, now
 from toolgate.threads import LARGE, Offload
 
 STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -28,15 +31,11 @@ ENCODED = ("data", "blob")
 """Where an object that names a MIME type has the encoded content."""
 
 
-Keep = Callable[[Call, bytes, tuple[str, ...]], Awaitable[Artifact]]
-"""Keeps an output that was cut, whole."""
-
-
 class Outputs:
     """The gate; its state is the limits."""
 
-    def __init__(self, most_string: int, most_items: int, most_bytes: int, keep: Keep, offload: Offload) -> None:
-        self._keep = keep
+    def __init__(self, most_string: int, most_items: int, most_bytes: int, artifacts: "Artifacts", offload: Offload) -> None:
+        self._artifacts = artifacts
         self._offload = offload
         self._string = most_string
         self._items = most_items
@@ -91,7 +90,7 @@ class Outputs:
 
     async def _cut(self, ctx: InvokeContext, whole: bytes, shown: Any, cuts: tuple[str, ...]) -> None:
         ctx.output = shown
-        ctx.artifact = await self._keep(ctx.call, whole, cuts)
+        ctx.artifact = await self._artifacts.keep(ctx.call, whole, cuts)
 
     def _too_long(self, ctx: InvokeContext) -> bytes | None:
         """The whole output as JSON if any of it is over a limit, else None."""
@@ -127,6 +126,37 @@ class Outputs:
                 return "[too large to show]", ("the whole output",)
             cuts = [f"the whole output, to {self._bytes:,} bytes"]
             limits = limits.halved()
+
+
+class Artifacts:
+    """Outputs that were cut, kept whole for a while under an id."""
+
+    def __init__(self, store: Store, days: float, most_bytes: int) -> None:
+        self._store = store
+        self._days = days
+        self._most = most_bytes
+
+    async def keep(self, call: Call, content: bytes, cuts: tuple[str, ...]) -> Artifact:
+        """Keep an output. One that is too large even for that, or that the store refuses, is only cut, and says so."""
+        identity = f"art_{new_id()}"
+        if len(content) > self._most:
+            return Artifact("", len(content), (*cuts, f"not kept: over {self._most:,} bytes"))
+        row = table.ArtifactRow(
+            identity, call.id, call.actor.tenant, call.actor.user, content, now() + timedelta(days=self._days)
+        )
+        try:
+            await self._store.transact(table.keep(row))
+        except StoreError as error:
+            return Artifact("", len(content), (*cuts, f"not kept: {error.message}"))
+        return Artifact(identity, len(content), cuts)
+
+    async def fetch(self, identity: str, actor: Actor) -> bytes | None:
+        """The whole output as JSON, for the user whose call it was."""
+        return await self._store.read(table.fetch(identity, actor.tenant, actor.user))
+
+    async def fetch_any(self, identity: str, tenant: str) -> bytes | None:
+        """The whole output of any user's call, for whoever runs this installation."""
+        return await self._store.read(table.fetch(identity, tenant))
 
 
 class OutputLimits(NamedTuple):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from toolgate.gates.quota.concurrency import Concurrency, Running
     from toolgate.gates.quota.rate import Rates
     from toolgate.gates.redaction import Redaction
-    from toolgate.gates.screening.tiers import TierRules
     from toolgate.gates.secrets.gate import Secrets
+    from toolgate.gates.tier_rules.gate import TierRules
     from toolgate.registry.catalog import Catalog
     from toolgate.runners.execution import Execution
 

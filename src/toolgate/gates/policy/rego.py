@@ -26,8 +26,15 @@ from toolgate.gates.policy.engine import (
     plain,
     understood,
 )
-from toolgate.gates.policy.references import MAX_FAULTS, Argument, References, references_of
-from toolgate.gates.policy.rego_inputs import MAX_BRACKET_DEPTH, too_deep, what_is_read
+from toolgate.gates.policy.references import (
+    MAX_BRACKET_DEPTH,
+    MAX_FAULTS,
+    Argument,
+    References,
+    references_of,
+    too_deep,
+    what_is_read,
+)
 from toolgate.model import Decision
 
 if TYPE_CHECKING:

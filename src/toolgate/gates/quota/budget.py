@@ -12,11 +12,13 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from toolgate.errors import Denied, StoreError
-from toolgate.gates.quota import report as standing
-from toolgate.gates.quota.ledger_accounts import (
+from toolgate.gates.quota import budget_accounts as accounts
+from toolgate.gates.quota.budget_accounts import (
     ADJECTIVE,
     BudgetBook,
+    BudgetStatus,
     CountedBudget,
+    Look,
     built_in,
     described,
     period_after,
@@ -26,7 +28,6 @@ from toolgate.gates.quota.ledger_accounts import (
     zone,
 )
 from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, reservable
-from toolgate.gates.quota.report import BudgetStatus, Look
 from toolgate.model import NANO, Call, Entry, Outcome, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.held_resources import HoldingGate, hold, holds
@@ -280,17 +281,17 @@ class Budgets(HoldingGate):
     async def look(self, call: Call, entry: Entry, estimate: Estimate) -> list[Look]:
         """What each budget would say to a call, taking nothing."""
         counted = self._book.counted(call.actor, entry, self._clock())
-        return await standing.look(self._store, counted, estimate)
+        return await accounts.look(self._store, counted, estimate)
 
     async def status(self, tenant: str | None = None) -> list[BudgetStatus]:
         """How every budget in force stands, for each of those whom it counts separately; of one tenant, or of all. What the
         dead had reserved is settled first."""
         await self.reap()
-        return await standing.status(self._store, self._book.budgets.values(), self._clock(), tenant)
+        return await accounts.status(self._store, self._book.budgets.values(), self._clock(), tenant)
 
     async def costs(self, by: By, since: datetime, tenant: str | None = None) -> list[CostLine]:
         """What calls have cost since then: the most expensive first, or day by day, in the time zone of the settings."""
-        return await standing.costs(self._store, self._zone, by, since, tenant)
+        return await accounts.costs(self._store, self._zone, by, since, tenant)
 
 
 class SpendingLimits(HoldingGate):

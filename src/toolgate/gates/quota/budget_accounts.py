@@ -1,21 +1,24 @@
-"""Which accounts a call is counted in: the budgets that it falls under, for whom each counts it, and in which period."""
+"""The accounts of budgets: those that a call is counted in, for whom and in which period, and how they stand."""
 
-from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
 import orjson
 
-from toolgate.gates.quota.money import MAX_NANO_DOLLARS
-from toolgate.model import LOCAL, Actor, Entry
-from toolgate.pipeline.usage import dollars
+from toolgate.gates.quota.money import MAX_NANO_DOLLARS, reservable
+from toolgate.model import LOCAL, NANO, Actor, Entry
+from toolgate.pipeline.usage import Estimate, dollars
+from toolgate.store import budgets as table
+from toolgate.store import reservations
+from toolgate.store.budgets import BUCKET, BudgetRow, By, CostLine, Period, account_name, whose
 from toolgate.store.budgets import EACH as EACH
-from toolgate.store.budgets import BudgetRow, Period, account_name, whose
-from toolgate.store.database import now
-from toolgate.store.reservations import Account
+from toolgate.store.database import Store, now
+from toolgate.store.reservations import Account, AccountBalance
 
 SCOPE_FIELDS = ("tenant", "persona", "user", "tool")
 ADJECTIVE: dict[Period, str] = {"day": "daily", "month": "monthly"}
@@ -154,3 +157,86 @@ def described(budget: BudgetRow, scope: dict[str, str | None]) -> str:
     parts = [f"every {field}" if value == EACH else f"{field} {value}" for field, value in named]
     tier = [f"tier {budget.tier}"] if budget.tier is not None else []
     return f"the {ADJECTIVE[budget.period]} budget of {', '.join([*parts, *tier]) or 'everybody'}"
+
+
+# -- for people who look, taking nothing
+
+
+class Look(NamedTuple):
+    """What one budget would say to a call."""
+
+    budget: str
+    passes: bool
+    reason: str
+
+
+class BudgetStatus(msgspec.Struct, frozen=True):
+    """How a budget stands, for one of those whom it counts separately."""
+
+    budget: BudgetRow
+    scope: dict[str, str | None]
+    spent: int
+    reserved: int
+    resets_at: datetime
+
+    @property
+    def left(self) -> int:
+        return max(self.budget.cap - self.spent - self.reserved, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        budget = self.budget
+        return {
+            "id": budget.id,
+            **self.scope,
+            "tier": budget.tier,
+            "period": budget.period,
+            "limit_usd": budget.cap / NANO,
+            "spent_usd": self.spent / NANO,
+            "reserved_usd": self.reserved / NANO,
+            "left_usd": self.left / NANO,
+            "timezone": budget.timezone,
+            "resets_at": self.resets_at.isoformat(),
+            "until": None if budget.until is None else budget.until.isoformat(),
+        }
+
+
+async def look(store: Store, counted: Sequence[CountedBudget], estimate: Estimate) -> list[Look]:
+    """What each of these budgets would say to a call."""
+    holds = await store.read(reservations.balances([each.account for each in counted]))
+    looks = []
+    for (budget, account), held in zip(counted, holds, strict=True):
+        left = budget.cap - held.spent - held.reserved
+        reason = f"{dollars(max(left, 0))} of {dollars(budget.cap)} left, the call may cost {dollars(estimate.nano)}"
+        looks.append(Look(described(budget, scope_of(budget, account.name)), reservable(estimate) <= left, reason))
+    return looks
+
+
+async def status(store: Store, budgets: Iterable[BudgetRow], at: datetime, tenant: str | None) -> list[BudgetStatus]:
+    """How every budget that is in force stands, for each of those whom it counts separately; of one tenant, or of all."""
+    periods = {budget: period_of(budget, at) for budget in budgets if is_in_force(budget, at)}
+    holds: dict[str, list[AccountBalance]] = {}
+    for held in await store.read(table.holdings_of([(budget.id, starts) for budget, starts in periods.items()])):
+        holds.setdefault(whose(held.account)[0], []).append(held)
+    found = [
+        BudgetStatus(
+            budget, scope_of(budget, held.account or None), held.spent, held.reserved, period_after(budget, held.starts)
+        )
+        for budget, starts in periods.items()
+        for held in holds.get(budget.id, [AccountBalance("", starts, 0, 0)])
+    ]
+    return [one for one in found if tenant is None or one.scope["tenant"] in (None, EACH, tenant)]
+
+
+async def costs(store: Store, zone: tzinfo, by: By, since: datetime, tenant: str | None) -> list[CostLine]:
+    """What calls have cost since then: the most expensive first, or day by day as the zone counts days."""
+    await store.flush()
+    lines = await store.read(table.usage(by, since, tenant))
+    if by != "day":
+        return sorted(lines, key=lambda line: (-line.nano, -line.calls, line.tenant or "", line.name or ""))
+    days: dict[str, CostLine] = {}
+    for line in lines:
+        at = datetime.fromtimestamp(int(line.name or 0) * BUCKET / 1_000_000, UTC)
+        day = at.astimezone(zone).date().isoformat()
+        before = days.get(day, CostLine(day, None, 0, 0))
+        days[day] = CostLine(day, None, before.calls + line.calls, before.nano + line.nano)
+    return [days[day] for day in sorted(days)]

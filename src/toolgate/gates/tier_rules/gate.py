@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.errors import CallError, Denied
-from toolgate.gates.screening.arguments import Guarded, Plan, plan
+from toolgate.gates.tier_rules.arguments import Guarded, Plan, plan
 from toolgate.jsontext import json_path
 from toolgate.model import Call, Entry
 from toolgate.pipeline.context import InvokeContext
