@@ -6,9 +6,12 @@ the task is let go.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
+
+from toolgate.errors import ToolgateError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +80,18 @@ async def wait_for_any(event: asyncio.Event, *tasks: asyncio.Future[Any], second
         await asyncio.wait((happening, *tasks), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         happening.cancel()
+
+
+async def repeat(seconds: float, work: Callable[[], Awaitable[object]], logger: logging.Logger, trouble: str) -> None:
+    """Does work again and again, with a pause before each time. What fails is logged: the next time may succeed."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except ToolgateError as error:
+            logger.warning("%s: %s", trouble, error)
+        except Exception:  # whatever a driver raises
+            logger.exception(trouble)
 
 
 def uninterrupted(act: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:

@@ -78,10 +78,9 @@ async def test_what_was_made_is_removed_with_the_folders_that_were_made_for_it(j
     (work / "kept").mkdir()
     before, call = tree(work), a_call()
     file = work / "kept" / "new" / "deep" / "a.txt"
-    await journal.before_change(call, file)
-    file.parent.mkdir(parents=True)
-    file.write_text("new")
-    await journal.after_change(call, file)
+    async with journal.changing(call, file):
+        file.parent.mkdir(parents=True)
+        file.write_text("new")
     assert done(await journal.undo(call.id, ANN)) == {"a.txt": "removed", "deep": "removed", "new": "removed"}
     assert tree(work) == before
 
@@ -323,8 +322,8 @@ async def test_a_call_that_died_before_its_change_was_noted(journal: Journal, wo
     file, untouched, call = work / "a.txt", work / "b.txt", a_call()
     file.write_text("old")
     untouched.write_text("old")
-    await journal.before_change(call, file)
-    await journal.before_change(call, untouched)
+    for path in (file, untouched):
+        await journal._begin(call, path)  # and the process ends before the change does
     file.write_text("half")
     with pytest.raises(NotUndone, match="did not end"):
         await journal.undo(call.id, ANN)
@@ -454,7 +453,8 @@ async def test_what_is_no_file_may_not_be_changed(journal: Journal, work: Path) 
     os.mkfifo(work / "pipe")
     for path in (work / "pipe", work, Path("/")):
         with pytest.raises(CallError, match="was not changed"):
-            await journal.before_change(a_call(), path)
+            async with journal.changing(a_call(), path):
+                pass
 
 
 async def test_copies_are_for_nobody_else(journal: Journal, work: Path, backups: Path) -> None:

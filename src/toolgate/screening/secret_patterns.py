@@ -33,7 +33,6 @@ MOST_DECODED = 12
 LONGEST_ON_LOOP = 131_072
 """Characters of a text that is looked into layer by layer where others wait for it."""
 
-_PERCENT = re.compile(r"%[0-9A-F]{2}")
 _BETWEEN = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 """ASCII that is neither a letter nor a digit."""
 _READABLE = bytes([*range(32, 127), *b"\t\r\n"])

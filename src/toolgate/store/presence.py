@@ -16,7 +16,7 @@ from uuid_utils import uuid7
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Store, Transaction, now
-from toolgate.tasks import start_task
+from toolgate.tasks import repeat, start_task
 
 IS_DEAD = "process_id NOT IN (SELECT id FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until)"
 """For a WHERE clause over rows with a process_id; its parameters come from `alive_since`."""
@@ -68,7 +68,9 @@ class Presence:
         if self._beating is None:
             await self._renew()
             if self._beating is None:
-                self._beating = start_task(self._beat())
+                self._beating = start_task(
+                    repeat(self.seconds / 5, self._renew, logger, "this process cannot show that it is alive")
+                )
 
     @property
     def is_shown(self) -> bool:
@@ -97,16 +99,6 @@ class Presence:
         await asyncio.wait([beating])  # a sign after this one's end would make it look alive
         with contextlib.suppress(StoreError):
             await self._store.transact(gone(self.id))
-
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self.seconds / 5)
-            try:
-                await self._renew()
-            except StoreError as error:
-                logger.warning("this process cannot show that it is alive: %s", error)
-            except Exception:  # whatever it is, the next sign may succeed
-                logger.exception("this process cannot show that it is alive")
 
     async def _renew(self) -> None:
         before, began = self._seen, awake()

@@ -42,8 +42,6 @@ logger = logging.getLogger("toolgate.undo")
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 MOST_PATHS = 10_000
 """Paths that one change may back up."""
-MOST_OPEN = 10_000
-"""Changes that may have begun and not ended; those of tools that failed in between never do."""
 PRUNE_SECONDS = 3_600.0
 
 AnyPath = str | os.PathLike[str]
@@ -74,14 +72,15 @@ class Journal:
         self._folder = folder
         self._most_bytes = most_bytes
         self._keep_days = keep_days
-        self._changes: dict[tuple[str, Path], list[Change]] = {}
         self._prune_at = 0.0
 
     # -- before and after a change
 
     @asynccontextmanager
     async def changing(self, call: Call, path: AnyPath) -> AsyncIterator[None]:
-        """Around a change of a path. If it fails, what was there is put back at once."""
+        """Around a change of a path that a tool writes, makes, moves or removes. Raises if what is there can't be kept: then
+        nothing may be changed. If the change fails, what was there is put back at once; what it leaves is noted, since an
+        undo refuses if it has changed again by then."""
         beginning = start_task(self._begin(call, filesystem.place_of(path)))
         try:
             change = await finish(beginning)
@@ -94,20 +93,6 @@ class Journal:
         except BaseException:
             await finish(self._roll_back(change))
             raise
-
-    async def before_change(self, call: Call, path: AnyPath) -> None:
-        """Keep what stands at a path that a tool is about to write, make, move or remove. Raises, and the tool must not go
-        on, if it can't be kept."""
-        change = await self._begin(call, filesystem.place_of(path))
-        self._changes.setdefault((call.id, change.place), []).append(change)
-        if len(self._changes) > MOST_OPEN:
-            del self._changes[next(iter(self._changes))]
-
-    async def after_change(self, call: Call, path: AnyPath) -> None:
-        """Note what the tool left there: an undo will refuse if it has changed again by then."""
-        key = call.id, filesystem.place_of(path)
-        for change in self._changes.pop(key, ()):
-            await self._end(change)
 
     async def _begin(self, call: Call, place: Path) -> Change:
         if not CALL_ID.match(call.id):

@@ -22,7 +22,7 @@ from toolgate.store.database import Rows, Store
 from toolgate.store.head_keys import HeadKeys, id_of, is_signed
 from toolgate.store.merkle import MerkleTree, leaf, path
 from toolgate.store.signed_heads import SignedHead, Witness
-from toolgate.tasks import start_task, stop_tasks
+from toolgate.tasks import repeat, start_task, stop_tasks
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ class Heads:
     # -- life
 
     def start(self) -> None:
-        self._task = start_task(self._sign_from_time_to_time())
+        self._task = start_task(
+            repeat(self._seconds, self._sign_what_was_written, logger, "the head of the audit log could not be signed")
+        )
 
     async def close(self) -> None:
         """Sign what this App wrote. A database that is in trouble is not waited for."""
@@ -77,11 +79,6 @@ class Heads:
                 await self._sign_what_was_written()
         except TimeoutError:
             self._say(f"it took longer than {SIGN_CLOSE_SECONDS} s")
-
-    async def _sign_from_time_to_time(self) -> None:
-        while True:
-            await asyncio.sleep(self._seconds)
-            await self._sign_what_was_written()
 
     async def _sign_what_was_written(self) -> None:
         if self._store.trouble is not None:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from toolgate.errors import Denied, StoreError
+from toolgate.errors import Denied
 from toolgate.gates.quota import budget_accounts as accounts
 from toolgate.gates.quota.budget_accounts import (
     ADJECTIVE,
@@ -39,7 +39,7 @@ from toolgate.store.budgets import BudgetRow, By, CostLine, SpentBefore
 from toolgate.store.database import Store, now
 from toolgate.store.presence import Presence, alive_since
 from toolgate.store.reservations import AccountBalance, CapExceeded, CrossedThreshold
-from toolgate.tasks import BackgroundTasks, start_task, stop_tasks
+from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks
 
 FORGET_EVERY = timedelta(hours=1)
 SETTLE_CLOSE_SECONDS = 5
@@ -137,7 +137,8 @@ class Budgets(HoldingGate):
             return
         await self._presence.show()
         if self._reaping is None:
-            self._reaping = start_task(self._reap_from_time_to_time())
+            trouble = "what processes that died had reserved cannot be settled yet"
+            self._reaping = start_task(repeat(self._presence.seconds, self.reap, logger, trouble))
         taken = self._begun[call.id] = _Taken(estimate, tuple(counted), self._presence.lapses)
         try:
             await self._take(call, taken)
@@ -202,16 +203,6 @@ class Budgets(HoldingGate):
             self._forgotten_at = self._clock()
             await self._store.transact(reservations.forget())
         return reaped + waiting - len(self._unsettled)
-
-    async def _reap_from_time_to_time(self) -> None:
-        while True:
-            await asyncio.sleep(self._presence.seconds)
-            try:
-                await self.reap()
-            except StoreError as error:
-                logger.warning("what processes that died had reserved can't be settled yet: %s", error)
-            except Exception:  # whatever it is, the next time may be better
-                logger.exception("what processes that died had reserved can't be settled yet")
 
     async def close(self) -> None:
         """Settle what can be settled; what can't is left to those who reap."""

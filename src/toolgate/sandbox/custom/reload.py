@@ -19,7 +19,7 @@ from toolgate.registry.catalog import PROBLEMS, Catalog, ToolProblem
 from toolgate.sandbox.custom.file import ToolFile
 from toolgate.sandbox.custom.folder import CustomFolder, LoadedTool, RemovedTool
 from toolgate.sandbox.engine import LANGUAGES, Sandbox
-from toolgate.tasks import start_task
+from toolgate.tasks import repeat, start_task
 from toolgate.trust import others_write, read_regular, replace_file
 from toolgate.version import VERSION
 
@@ -63,7 +63,9 @@ class CustomTools:
             if isinstance(change, LoadedTool):
                 self._take(change)
                 self._unchecked.append(change)
-        self._watching = start_task(self._watch())
+        self._watching = start_task(
+            repeat(FOLDER_POLL_SECONDS, self._look_again, logger, "custom tools could not be looked at")
+        )
 
     async def check(self) -> None:
         """Take out what was there at the start and does not compile. Without a sandbox, nothing is known to be wrong."""
@@ -131,14 +133,9 @@ class CustomTools:
         self._folder.refuse(change, problem)
         logger.warning("%s: %s", *problem)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(FOLDER_POLL_SECONDS)
-            try:
-                await self.check()
-                await self.look()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next change must be seen
-                logger.warning("custom tools could not be looked at: %s", error)
+    async def _look_again(self) -> None:
+        await self.check()
+        await self.look()
 
 
 class CompiledCode:
