@@ -54,7 +54,7 @@ def _barrier(folder: Path, device: int, records: dict[str, TrustedContent]) -> s
     try:
         found = folder.stat()
     except OSError as error:
-        return f"{folder} can't be looked at: {error.strerror or error}"
+        return f"{folder} cannot be looked at: {error.strerror or error}"
     if folder == Path(folder.anchor) or str(folder) in _homes():
         return "a folder below a home directory or the root is searched, not these themselves"
     if found.st_dev != device:

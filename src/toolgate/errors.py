@@ -47,7 +47,7 @@ class Code(NamedTuple):
 CODES: dict[str, Code] = {
     "TOOL_NOT_FOUND": Code("failure", False, "There is no tool of that name."),
     "VALIDATION_ERROR": Code("failure", False, "The arguments do not fit the tool's schema."),
-    "INVALID_INPUT": Code("failure", False, "The tool can't work with these arguments."),
+    "INVALID_INPUT": Code("failure", False, "The tool cannot work with these arguments."),
     "PERMISSION_DENIED": Code("denied", False, "This caller may not use this tool."),
     "SECURITY_VIOLATION": Code("denied", False, "The call breaks a security rule."),
     "APPROVAL_REQUIRED": Code("pending", False, "The call waits for a person's approval."),
@@ -69,7 +69,7 @@ CODES: dict[str, Code] = {
     "OUTCOME_UNKNOWN": Code("failure", False, "The call may have had its effect, but no record says so."),
     "CANCELLED": Code("failure", False, "The call was cancelled."),
     "UNKNOWN_TOOL_TYPE": Code("failure", False, "Nothing here can run a tool of this kind."),
-    "UNEXPECTED_ERROR": Code("failure", False, "Something unexpected went wrong."),
+    "UNEXPECTED_ERROR": Code("failure", False, "Toolgate failed unexpectedly."),
 }
 
 
@@ -82,7 +82,7 @@ def said(words: object) -> str:
     try:
         return words if isinstance(words, str) else str(words)
     except Exception:  # noqa: BLE001 - its own __str__ failed, with whatever
-        return f"(a {type(words).__name__} that can't be shown)"
+        return f"(a {type(words).__name__} that cannot be shown)"
 
 
 def quoted(text: str, most: int = 40) -> str:

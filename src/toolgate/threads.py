@@ -71,7 +71,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         elif tells:
             logger.warning(
                 "all %d threads of asyncio.to_thread are taken, and more work waits for one: hooks or tools that overran "
-                "their time may hold theirs, since a thread can't be stopped. If it stays so, restart this process",
+                "their time may hold theirs, since a thread cannot be stopped. If it stays so, restart this process",
                 self._most,
             )
         return future

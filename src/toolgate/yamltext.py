@@ -80,7 +80,7 @@ def read_yaml(content: bytes) -> YamlDocument:
     found = re.search(_UNPRINTABLE, text)
     if found is not None:
         raise YamlError(
-            f"it holds the character U+{ord(found[0]):04X}, which can't be seen: remove it", _at(text, found.start())
+            f"it holds the character U+{ord(found[0]):04X}, which cannot be seen: remove it", _at(text, found.start())
         )
     return _Builder().build(_events(text))
 

@@ -180,7 +180,7 @@ async def test_the_dead_are_looked_after_even_after_an_error_that_nobody_expecte
         noon = till.now
         del till.now  # its clock fails
         async with asyncio.timeout(30):
-            while "can't be settled yet" not in caplog.text:
+            while "cannot be settled yet" not in caplog.text:
                 await asyncio.sleep(0.02)
         till.now = noon
         await till.store.transact(what_the_dead_hold())

@@ -243,7 +243,7 @@ async def test_an_object_may_be_registered_and_is_the_one_that_runs(app: App) ->
 
     app.register(Greeter("Good morning"))
     assert (await app.invoke("Greeter", {"name": "Ada"})).output == "Good morning Ada"
-    with pytest.raises(DefinitionError, match="it can't be made: TypeError"):
+    with pytest.raises(DefinitionError, match="it cannot be made: TypeError"):
         memory_app().register(Greeter)
 
 

@@ -218,7 +218,7 @@ TOLD = {
     "hint": "the hint Decimal is not defined: import it",
     "many": "take a list in place of *args",
     "placed": "remove the / from the parameters",
-    "stream": "a generator can't be a tool: return a list",
+    "stream": "a generator cannot be a tool: return a list",
     "two words": "name: a letter, then letters, digits",
     "good": "the name is taken by a tool of source python",
     "<lambda>": "a lambda has no name: use def, or @tool(name=...)",

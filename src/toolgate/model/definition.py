@@ -215,7 +215,7 @@ class Tool(FrozenModel):
 def nano(amount: Decimal) -> int:
     """Dollars as whole nano-dollars, rounded up: what is counted is never less than what is owed."""
     if amount.is_nan():
-        raise ValueError("an amount of money can't be NaN")
+        raise ValueError("an amount of money cannot be NaN")
     if amount >= MAX_DOLLARS:
         return int(MAX_DOLLARS) * NANO
     return int(EXACT.multiply(max(amount, Decimal(0)), Decimal(NANO)).to_integral_value(ROUND_CEILING, EXACT))

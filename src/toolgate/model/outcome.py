@@ -17,7 +17,7 @@ MAX_REPR_CHARS = 100
 """Characters of an output or a message in the repr of an outcome: pytest shows 240 in all."""
 
 
-class OutcomePart(msgspec.Struct, frozen=True, gc=False):
+class JsonStruct(msgspec.Struct, frozen=True, gc=False):
     """Part of an outcome. Pydantic knows its JSON, so that a FastAPI route can return an outcome and describe it."""
 
     @classmethod
@@ -29,7 +29,7 @@ class OutcomePart(msgspec.Struct, frozen=True, gc=False):
         return core_schema.typed_dict_schema(fields, ref=f"{cls.__module__}.{cls.__qualname__}:{id(cls)}")
 
 
-class ErrorInfo(OutcomePart, frozen=True, gc=False):
+class ErrorInfo(JsonStruct, frozen=True, gc=False):
     """The error of a call, for programs (code, retryable) and for people (message, suggestion)."""
 
     code: str
@@ -39,14 +39,14 @@ class ErrorInfo(OutcomePart, frozen=True, gc=False):
     details: dict[str, Any] | None = None
 
 
-class PendingInfo(OutcomePart, frozen=True, gc=False):
+class PendingInfo(JsonStruct, frozen=True, gc=False):
     """The approval or job that a pending call waits for."""
 
     kind: str
     id: str
 
 
-class Metrics(OutcomePart, frozen=True, gc=False):
+class Metrics(JsonStruct, frozen=True, gc=False):
     """The time, attempts and cost of a call."""
 
     duration_ms: float = 0.0
@@ -57,7 +57,7 @@ class Metrics(OutcomePart, frozen=True, gc=False):
     resources_used: tuple[str, ...] | None = None
 
 
-class Artifact(OutcomePart, frozen=True, gc=False):
+class Artifact(JsonStruct, frozen=True, gc=False):
     """An output that was too long to give out whole: kept under an id, with a list of what was cut."""
 
     id: str
@@ -65,7 +65,7 @@ class Artifact(OutcomePart, frozen=True, gc=False):
     cut: tuple[str, ...]
 
 
-class Outcome(OutcomePart, frozen=True, gc=False):
+class Outcome(JsonStruct, frozen=True, gc=False):
     """The end of a call: `output` if `status` is success, else `error`, with `pending` if it waits."""
 
     id: str

@@ -201,7 +201,7 @@ class InvokeContext(msgspec.Struct, eq=False):
     @input.setter
     def input(self, value: Any) -> None:
         if self.sealed:
-            raise RuntimeError("the arguments can't change any more: they are validated, and may have been approved")
+            raise RuntimeError("the arguments cannot change any more: they are validated, and may have been approved")
         self.scratch.input_history.append(self.arguments)
         self.arguments = value
 
@@ -247,7 +247,7 @@ class InvokeContext(msgspec.Struct, eq=False):
                 raise ValueError("bind(scope='session') needs a call with a session")
             self._providers.session(self.call.actor, self.call.session)[token] = instance
         else:
-            raise ValueError(f"scope must be 'request' or 'session', not {scope!r}: global providers can't change in a call")
+            raise ValueError(f"scope must be 'request' or 'session', not {scope!r}: a call cannot change global providers")
 
     def bind_all(self, providers: Any, scope: Scope = "request") -> None:
         """Binds a mapping, pairs of (token, instance), or the public attributes of an object."""

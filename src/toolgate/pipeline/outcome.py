@@ -61,10 +61,10 @@ class Ending:
         if isinstance(error, StoreError):
             return Failed(
                 "UNEXPECTED_ERROR",
-                f"The store can't be used, so the call was not run: {error.message}",
+                f"The store cannot be used, so the call was not run: {error.message}",
                 suggestion="`toolgate doctor` shows what is wrong with the store.",
             )
-        unexpected = Failed("UNEXPECTED_ERROR", f"Something unexpected went wrong: {described(error)}")
+        unexpected = Failed("UNEXPECTED_ERROR", f"Toolgate failed unexpectedly: {described(error)}")
         unexpected.__cause__ = error
         return unexpected
 
@@ -221,7 +221,7 @@ def _chosen(control: Control) -> CallError:
             details["code"] = said(control.code)
         return call_error(control.code if known else "PERMISSION_DENIED", said(control.reason), details=details)
     if isinstance(control, RetryAfter):
-        words = said(control.reason) if control.reason else "The call can't be served now"
+        words = said(control.reason) if control.reason else "The call cannot be served now"
         wait = control.seconds
         return Denied("RATE_LIMITED", f"{words}; try again in {span_words(wait)}.", details={"retry_after": wait})
     return Failed("UNEXPECTED_ERROR", f"{type(control).__name__} where it has no meaning.")

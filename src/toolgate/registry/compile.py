@@ -99,7 +99,7 @@ def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
         implementation = found.make(code)
     except Exception as error:
         advice = f"Register an object of it: app.register({code.__name__}(...))." if inspect.isclass(code) else None
-        fault = Fault("", f"it can't be made: {type(error).__name__}: {error}")
+        fault = Fault("", f"it cannot be made: {type(error).__name__}: {error}")
         raise DefinitionError(tool.name, [fault], suggestion=advice) from error
     return compile_entry(tool, implementation, (*found.hooks, *_stages_of(implementation.instance)), rules)
 
@@ -228,10 +228,10 @@ def _tier(tool: Tool, rules: DefinitionRules) -> Tier:
     if tool.program is not None and tool.retry is not None:
         raise refuse("retry", "what code did before it failed would be done again")
     if tool.pure and tool.requires_auth is not None:
-        raise refuse("pure", "a pure tool is given no secret, so it can't require one")
+        raise refuse("pure", "a pure tool is given no secret, so it cannot require one")
     floor = rules.kinds.get(tool.kind, TIERS[-1]) if tool.source == "dynamic" else None
     if floor is not None and tool.requires_auth is not None:
-        raise refuse("requires_auth", "a dynamic tool can't name a credential")
+        raise refuse("requires_auth", "a dynamic tool cannot name a credential")
     tier = effective_tier(tool, override, floor)
     if tool.cache is not None and tier in ("write", "execute"):
         raise refuse("cache", f"a tool of tier {tier} has effects, which a cache would skip")
@@ -301,7 +301,7 @@ def fingerprint(tool: Tool, tier: Tier) -> str:
     except (ValueError, TypeError) as error:  # what is no JSON: objects, half surrogates, integers of more than 64 bits
         raise DefinitionError(tool.name, [Fault(_not_json(tool), f"it is not JSON: {error}")]) from error
     if b"u0000" in text and NUL.search(text):
-        raise DefinitionError(tool.name, [Fault("", "it holds a NUL character, which PostgreSQL can't keep")])
+        raise DefinitionError(tool.name, [Fault("", "it holds a NUL character, which PostgreSQL cannot keep")])
     return sha256(text + tier.encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from toolgate.errors import DefinitionError, Fault, nearest
 from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implementation, Mode, RateLimit, Retry, Tier, Tool
-from toolgate.registry.signature import Signature, read_docstring
+from toolgate.registry.signature import FunctionSchema, read_docstring
 
 DECLARED_ATTRIBUTE = "__toolgate__"
 JAILS_COMMANDS_ATTRIBUTE = "__toolgate_jails_commands__"
@@ -175,7 +175,7 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
     if not callable(function):
         raise DefinitionError(str(name), [Fault("execute", "a class-based tool needs a method `execute`")])
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise DefinitionError(str(name), [Fault("", "a generator can't be a tool: return a list of what it yields")])
+        raise DefinitionError(str(name), [Fault("", "a generator cannot be a tool: return a list of what it yields")])
     if (title := options.get("title")) is not None:
         options = {**options, "annotations": {**(options.get("annotations") or {}), "title": _title(str(name), title)}}
         del options["title"]
@@ -184,7 +184,7 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
     doc = read_docstring(inspect.getdoc(code) or "")
     inner = read_docstring(inspect.getdoc(function) or "")
     takes_self = is_class and inspect.isfunction(inspect.getattr_static(code, "execute"))
-    read = Signature(str(name), function, doc.arguments or inner.arguments, skip_self=takes_self)
+    read = FunctionSchema(str(name), function, doc.arguments or inner.arguments, skip_self=takes_self)
     fields: dict[str, Any] = {
         "name": name,
         "description": doc.summary or inner.summary,

@@ -29,7 +29,7 @@ _FIELD = re.compile(r"^:\w+[^:]*:(\s|$)")
 USABLE = "use str, int, float, bool, list, dict, Literal, an enum, a date, a dataclass or a pydantic model"
 
 
-class Signature:
+class FunctionSchema:
     """The schema and the binding of one function, read once."""
 
     def __init__(self, tool_name: str, function: Any, described: dict[str, str], *, skip_self: bool) -> None:
@@ -37,7 +37,7 @@ class Signature:
         signature = self._read(function)
         parameters = list(signature.parameters.values())[1 if skip_self else 0 :]
         if parameters and parameters[0].name == "self" and parameters[0].annotation is inspect.Parameter.empty:
-            raise self._refuse("", "a method can't be a tool: put @tool above the class, and name the method `execute`")
+            raise self._refuse("", "a method cannot be a tool: put @tool above the class, and name the method `execute`")
         self.context_parameter: str | None = None
         self._names: list[str] = []
         self._filled: set[str] = set()
@@ -79,7 +79,7 @@ class Signature:
             fix = "import it, and not only under `if TYPE_CHECKING`"
             raise self._refuse("", f"the hint {error.name} is not defined: {fix}") from error
         except (TypeError, ValueError, SyntaxError) as error:
-            raise self._refuse("", f"its hints can't be read: {error}") from error
+            raise self._refuse("", f"its hints cannot be read: {error}") from error
 
     def _through_model(self, arguments: dict[str, Any]) -> dict[str, Any]:
         made = self._model.model_validate(arguments)

@@ -92,7 +92,8 @@ class LocalRunner:
         if not done:
             if future.cancel():
                 self.threads.give_up()
-            raise timed_out(timeout, suggestion="A synchronous tool can't be stopped: its thread goes on in the background.")
+            advice = "A synchronous tool cannot be stopped: its thread goes on in the background."
+            raise timed_out(timeout, suggestion=advice)
         return future.result()
 
     # -- class-based tools

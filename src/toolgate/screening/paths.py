@@ -97,7 +97,7 @@ class SensitivePaths:
         except LookupLimitExceeded:
             return "it takes too long to find out what all the patterns and links of this call lead to"
         except (ValueError, OSError, re.error):
-            return "what it leads to can't be found out"
+            return "what it leads to cannot be found out"
 
     def open_read(self, path: str, cwd: Path | None = None, root: Path | None = None) -> BinaryIO:
         """Open a file for reading, if it is innocent and, where `root` is given, inside of that folder.
@@ -156,7 +156,7 @@ class SensitivePaths:
             return "it is a device, a pipe or a socket, not a file"
         name, looks = name_of(opened), FolderLookups()
         if name is None:
-            return "what was opened can't be told on this machine"
+            return "what was opened cannot be told on this machine"
         found = self.named(slashed(name), looks)
         if found is not None:
             return f"it leads to a place for {found}"

@@ -49,7 +49,7 @@ def folder_beneath(root: Path, base: Path, path: str, *, make: bool = False) -> 
     """The folder of what is to be written, opened, and its name in there. No part of the way may be a link. `make`: folders
     that are missing are made; raises FileNotFoundError otherwise, and PathEscape for a path that leads out of the root."""
     if not hasattr(os, "O_DIRECTORY"):
-        raise OSError(errno.ENOTSUP, "folders can't be opened on this system")
+        raise OSError(errno.ENOTSUP, "folders cannot be opened on this system")
     top = os.path.realpath(root)
     inside = os.path.normpath(_relative(top, root, os.path.join(base, path)))  # noqa: PTH118
     parts = Path(inside).parts

@@ -69,4 +69,7 @@ def _strftime(now: datetime, pattern: str) -> str:
     try:
         return now.strftime(pattern)
     except ValueError as error:
-        raise InvalidInput("The format has characters that can't be written.") from error
+        raise InvalidInput(
+            f"No time can be written in the format {quoted(pattern)}.",
+            suggestion="Remove NUL characters and halves of surrogate pairs from it.",
+        ) from error

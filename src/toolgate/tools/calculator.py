@@ -80,7 +80,7 @@ def _as_python(expression: str) -> str:
         word = _NAME.match(text, position)
         if word is None:
             raise InvalidInput(
-                f"The expression can't be read from its character {position + 1} on.",
+                f"The expression cannot be read from its character {position + 1} on.",
                 suggestion="Use numbers, + - * / // % ^, brackets, and functions such as sqrt(2).",
             )
         if number := word["number"]:

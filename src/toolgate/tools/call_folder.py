@@ -91,4 +91,4 @@ def explained(path: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise ToolError(f"{path}: {os.strerror(error.errno)}.") from error
         words = os.strerror(error.errno) if error.errno else str(error)
-        raise InvalidInput(f"{path} can't be used: {words}.") from None
+        raise InvalidInput(f"{path} cannot be used: {words}.") from None

@@ -133,7 +133,7 @@ async def run_program(
     """
     sandbox: Sandbox = ctx.get(Sandbox)
     seconds = seconds_for(ctx, sandbox, timeout)
-    calls = Calls(ctx, max_calls, None if max_cost_usd is None else nano(Decimal(str(max_cost_usd))))
+    calls = ProgramCalls(ctx, max_calls, None if max_cost_usd is None else nano(Decimal(str(max_cost_usd))))
     ran = await ctx.running(
         sandbox.run_code(language, code, mode="program", serve=calls.serve, seconds=seconds, depth=ctx.call.depth)
     )
@@ -146,7 +146,7 @@ async def run_program(
     }
 
 
-class Calls:
+class ProgramCalls:
     """The calls of one program: how many it has left, and how much money."""
 
     def __init__(self, ctx: InvokeContext, most: int, most_nano: int | None) -> None:
@@ -167,7 +167,7 @@ class Calls:
             raise Refusal("INVALID_INPUT", "A program can call tools: by a name, with named arguments.")
         name, arguments = given
         if name in NOT_INSIDE:
-            raise Refusal("PERMISSION_DENIED", f"A program can't call {name}.")
+            raise Refusal("PERMISSION_DENIED", f"A program cannot call {name}.")
         try:
             return await self._counted(name, arguments)
         except CallError as error:

@@ -133,7 +133,7 @@ def _read(text: str, now: "ZonedDateTime") -> "ZonedDateTime":
         moment = _read_english(text, now)
     if moment is None:
         raise InvalidInput(
-            f"{text!r} can't be read as a date.", suggestion="Write it as ISO 8601, such as 2026-01-31T14:30:00Z."
+            f"{text!r} cannot be read as a date.", suggestion="Write it as ISO 8601, such as 2026-01-31T14:30:00Z."
         )
     return moment
 

@@ -96,7 +96,7 @@ class Journal:
 
     async def _begin(self, call: Call, place: Path) -> Change:
         if not CALL_ID.match(call.id):
-            raise ValueError(f"a call whose id is {call.id!r:.80} can't be kept")
+            raise ValueError(f"a call whose id is {call.id!r:.80} cannot be kept")
         await self._prune_sometimes()
         change = Change(call, place)
         await to_thread(self._capture, change)
@@ -155,7 +155,7 @@ class Journal:
             _discard(folder, change)
             raise Failed(
                 "INVOCATION_ERROR",
-                f"{place} was not changed: what is there now can't be kept: {error.strerror or error}.",
+                f"{place} was not changed: what is there now cannot be kept: {error.strerror or error}.",
                 suggestion=f"See to the rights on it, and that the disk of {self._folder} has room.",
             ) from error
 
@@ -261,7 +261,7 @@ class Journal:
 def _affected(place: Path) -> Iterator[Path]:
     """All that a change of a path may touch: its missing folders, outer first; what is in it; itself; where it leads."""
     if not place.name:
-        raise OSError(None, "the root of the file system can't be kept")
+        raise OSError(None, "the root of the file system cannot be kept")
     missing = filesystem.missing_folders(place)
     yield from reversed(missing)
     yield from filesystem.below(place)
@@ -296,7 +296,7 @@ def _text(words: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise OSError(None, f"the name {text!r} can't be written as text") from None
+        raise OSError(None, f"the name {text!r} cannot be written as text") from None
     return text
 
 

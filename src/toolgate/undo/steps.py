@@ -193,6 +193,6 @@ def _put_back(step: Step, own: set[Path], *, force: bool) -> Undone:
 
 def _cut_short(step: Step, why: str, done: Sequence[Undone]) -> NotUndone:
     return NotUndone(
-        f"{step.path} can't be put back: {why}. {len(done)} paths were put back before it.",
+        f"{step.path} cannot be put back: {why}. {len(done)} paths were put back before it.",
         suggestion="See to it and undo again: what is done is not done twice.",
     )
