@@ -127,20 +127,11 @@ def scalar(text: str) -> Any:
         return text
     if len(text) > MAX_NUMBER_CHARS:
         raise ValueError(f"a number has {MAX_NUMBER_CHARS} characters at most; quote it if it is text")
-    return _integer(text) if number else _float(text)
-
-
-def _integer(text: str) -> int:
-    value = int(text, 0) if _BASED.match(text) else int(text)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError("an integer has 64 bits at most; quote it if it is text")
-    return value
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
+    if not number and math.isinf(float(text)):
         raise ValueError("it is too large for a number")
+    value = float(text) if not number else int(text, 0 if _BASED.match(text) else 10)
+    if number and not -(2**63) <= value < 2**63:
+        raise ValueError("an integer has 64 bits at most; quote it if it is text")
     return value
 
 

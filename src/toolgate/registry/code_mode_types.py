@@ -7,8 +7,9 @@ left out, descriptions lose what could end a comment, schemas are followed only 
 import json
 import keyword
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, ClassVar, Literal
 
 from toolgate.model import Tool
 from toolgate.schema import target
@@ -31,24 +32,29 @@ def typed(tools: Iterable[Tool], language: Language) -> str:
     return _typescript(tools) if language == "typescript" else _python(tools)
 
 
-class _SchemaReader:
-    """One tool's schemas, with what they refer to, and how much may still be written of them."""
+class _TypeWriter:
+    """Writes a schema, with what it refers to, as a type: `anything` where it says nothing, or too much."""
+
+    anything: ClassVar[str]
+    plain: ClassVar[Mapping[str, str]]
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left = MAX_TYPE_PARTS
         self._depth = 0
 
-    def read(self, schema: Schema, write: Callable[[dict[str, Any]], str], anything: str) -> str:
-        """Writes a schema that is an object; `anything` where it says nothing, or too much."""
+    def type(self, schema: Schema) -> str:
         if not isinstance(schema, dict) or self._left <= 0 or self._depth >= MAX_TYPE_DEPTH:
-            return anything
+            return self.anything
         self._left -= 1
         self._depth += 1
         try:
-            return write(self._resolved(schema))
+            return self._written(self._resolved(schema))
         finally:
             self._depth -= 1
+
+    def _written(self, schema: dict[str, Any]) -> str:
+        raise NotImplementedError
 
     def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
         for _ in range(MAX_TYPE_DEPTH):
@@ -124,14 +130,12 @@ def _method(tool: Tool) -> list[str]:
     return [f"/** {_said(tool.description)} */", f"{_key(tool.name)}(args{optional}: {arguments}): Promise<{result}>;"]
 
 
-class _TypeScript:
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._reader = _SchemaReader(root)
+class _TypeScript(_TypeWriter):
+    anything = "unknown"
+    plain: ClassVar = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean", "null": "null"}
 
     def type(self, schema: Schema) -> str:
-        if schema is False:
-            return "never"
-        return self._reader.read(schema, self._written, "unknown")
+        return "never" if schema is False else super().type(schema)
 
     def _written(self, schema: dict[str, Any]) -> str:
         literals = _literals(schema)
@@ -148,8 +152,7 @@ class _TypeScript:
             return self._object(schema)
         if schema.get("type") == "array" or "items" in schema or "prefixItems" in schema:
             return self._list(schema)
-        plain = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean", "null": "null"}
-        return plain.get(str(schema.get("type")), "unknown")
+        return self.plain.get(str(schema.get("type")), self.anything)
 
     def _object(self, schema: dict[str, Any]) -> str:
         properties, required = _properties(schema)
@@ -201,12 +204,16 @@ def _python(tools: Iterable[Tool]) -> str:
     methods: list[str] = []
     odd: list[str] = []
     for number, tool in enumerate(tools):
-        writer = _Python(tool.name, number, shapes)
-        result = "Any" if tool.output_schema is None else writer.type(tool.output_schema, tool.output_schema)
+        prefix = f"{''.join(part.capitalize() for part in re.split(r'[^A-Za-z0-9]+', tool.name))}{number}_"
+        named = map(prefix.__add__, map(str, count(1)))
+        result = "Any"
+        if tool.output_schema is not None:
+            result = _Python(tool.output_schema, named, shapes).type(tool.output_schema)
+        writer = _Python(tool.input_schema, named, shapes)
         if _can_be_called(tool.name):
             methods += _function(tool, writer, result)
         else:
-            arguments = writer.type(tool.input_schema, {"type": "object", **tool.input_schema})
+            arguments = writer.type({"type": "object", **tool.input_schema})
             odd += [
                 "    @overload",
                 f"    def call(self, name: Literal[{tool.name!r}], arguments: {arguments}) -> {result}:",
@@ -252,7 +259,7 @@ def _function(tool: Tool, writer: "_Python", result: str) -> list[str]:
     for name, schema in properties.items():
         if _is_parameter(name):
             default = "" if name in required else " = ..."
-            parameters.append(f"{name}: {writer.type(tool.input_schema, schema)}{default}")
+            parameters.append(f"{name}: {writer.type(schema)}{default}")
         else:
             more = True
     signature = ", ".join(["self", *(["*", *parameters] if parameters else []), *(["**more: Any"] if more else [])])
@@ -265,46 +272,42 @@ def _is_parameter(name: str) -> bool:
     )
 
 
-class _Python:
-    """Schemas as hints; an object with known fields becomes a TypedDict of its own."""
+class _Python(_TypeWriter):
+    """Schemas as hints; an object with known fields becomes a TypedDict of its own, with the next of the names."""
 
-    def __init__(self, tool: str, number: int, shapes: list[str]) -> None:
-        self._prefix = f"{''.join(part.capitalize() for part in re.split(r'[^A-Za-z0-9]+', tool))}{number}_"
+    anything = "Any"
+    plain: ClassVar = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "null": "None"}
+
+    def __init__(self, root: Mapping[str, Any], names: Iterator[str], shapes: list[str]) -> None:
+        super().__init__(root)
+        self._names = names
         self._shapes = shapes
-        self._made = 0
-        self._readers: dict[int, _SchemaReader] = {}
 
-    def type(self, root: Mapping[str, Any], schema: Schema) -> str:
-        reader = self._readers.setdefault(id(root), _SchemaReader(root))
-        return reader.read(schema, lambda found: self._written(root, found), "Any")
-
-    def _written(self, root: Mapping[str, Any], schema: dict[str, Any]) -> str:
+    def _written(self, schema: dict[str, Any]) -> str:
         literals = _literals(schema)
         if literals is not None:
             simple = all(isinstance(value, str | int | None) for value in literals)
             return f"Literal[{', '.join(map(repr, literals))}]" if simple else "Any"
         options = _options(schema)
         if options is not None:
-            found = list(dict.fromkeys(self.type(root, option) for option in options))
+            found = list(dict.fromkeys(map(self.type, options)))
             return "Any" if "Any" in found or not found else " | ".join(found)
         if _is_object(schema):
-            return self._object(root, schema)
+            return self._object(schema)
         if schema.get("type") == "array":
-            return f"list[{self.type(root, schema.get('items'))}]"
-        plain = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "null": "None"}
-        return plain.get(str(schema.get("type")), "Any")
+            return f"list[{self.type(schema.get('items'))}]"
+        return self.plain.get(str(schema.get("type")), self.anything)
 
-    def _object(self, root: Mapping[str, Any], schema: dict[str, Any]) -> str:
+    def _object(self, schema: dict[str, Any]) -> str:
         properties, required = _properties(schema)
         if not properties:
             more = schema.get("additionalProperties")
-            return f"dict[str, {self.type(root, more) if isinstance(more, dict) else 'Any'}]"
+            return f"dict[str, {self.type(more)}]"
         fields = []
         for name, part in properties.items():
-            hint = self.type(root, part)
+            hint = self.type(part)
             fields.append(f"{name!r}: {hint if name in required else f'NotRequired[{hint}]'}")
-        self._made += 1
-        shape = f"{self._prefix}{self._made}"
+        shape = next(self._names)
         self._shapes.append(f"{shape} = TypedDict({shape!r}, {{{', '.join(fields)}}})")
         return shape
 

@@ -262,23 +262,18 @@ def _offered_or_problem(where: str, get: Callable[[], Any], folder: FolderPackag
 
 
 def _tried(where: str, get: Callable[[], Any], folder: FolderPackage | None) -> list[Any] | ToolProblem:
+    going = keeps_going.set(True)
     with warnings.catch_warnings():
         # of a file that is a program: the coroutine that it wanted to run goes with the error, before this ends
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
-            return _offered(get)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
+            return list(_tools_in(get()))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a file raises when it is loaded
             return _problem(where, error, folder)
-
-
-def _offered(get: Callable[[], Any]) -> list[Any]:
-    going = keeps_going.set(True)
-    try:
-        return list(_tools_in(get()))
-    finally:
-        keeps_going.reset(going)
+        finally:
+            keeps_going.reset(going)
 
 
 def _tools_in(offered: Any) -> Iterable[Any]:
