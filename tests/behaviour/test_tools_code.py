@@ -15,7 +15,7 @@ from toolgate.gates.redaction import Redactor
 from toolgate.sandbox.worker_protocol import Refusal
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.store.log import latest
-from toolgate.tools.code import Calls
+from toolgate.tools.code import ProgramCalls
 
 ANN = Actor("acme", user="ann")
 LANGUAGES = ["python", "typescript", "javascript"]
@@ -385,9 +385,9 @@ async def test_a_program_can_ask_for_nothing_but_tools(app: App) -> None:
         ]  # fmt: skip
         for wanted, words in asked:
             with pytest.raises(Refusal) as refused:
-                await Calls(ctx, 5, None).serve(wanted, words)
+                await ProgramCalls(ctx, 5, None).serve(wanted, words)
             told.append(refused.value.code)
-        assert await Calls(ctx, 5, None).serve("tool", ["add", {"a": 1, "b": 2}]) == 3
+        assert await ProgramCalls(ctx, 5, None).serve("tool", ["add", {"a": 1, "b": 2}]) == 3
 
     app.register(as_a_program)
     outcome = await app.invoke("as_a_program")
