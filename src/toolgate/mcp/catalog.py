@@ -292,7 +292,7 @@ class McpTools:
                 if said is not None and (name not in added or names_program(said)):
                     settings = said
                 else:
-                    if name in self._named and not added[name].is_operators:
+                    if name in self._named and added[name].added_by != table.OPERATOR:
                         raise SettingsError(
                             f"Server {name} was added by {added[name].added_by}, and the settings name a server {name} of "
                             f"the operator's own: it is not used. `toolgate servers remove {name}` removes it"

@@ -36,10 +36,6 @@ class ServerRow(NamedTuple):
     settings: str
     added_by: str
 
-    @property
-    def is_operators(self) -> bool:
-        return self.added_by == OPERATOR
-
 
 class ListingRow(NamedTuple):
     """A server's description of itself; `about` is JSON."""

@@ -16,7 +16,7 @@ import orjson
 
 from toolgate.errors import Failed
 from toolgate.mcp.server.identity import Credential
-from toolgate.mcp.server.request_state import RetryStateSealer
+from toolgate.mcp.server.request_state import seal_retry
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
 from toolgate.model import Actor, Entry, Tool
 from toolgate.version import VERSION
@@ -60,15 +60,16 @@ class ListParams(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     cursor: str | None = None
 
 
-class CallRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="method", tag="tools/call"):
+class PlainRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="method"):
     jsonrpc: str
     id: int | str
+
+
+class CallRequest(PlainRequest, tag="tools/call"):
     params: CallParams
 
 
-class ListRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="method", tag="tools/list"):
-    jsonrpc: str
-    id: int | str
+class ListRequest(PlainRequest, tag="tools/list"):
     params: ListParams
 
 
@@ -115,7 +116,6 @@ class FastPath:
         self._headed: dict[str, bool] = {}
         """By the fingerprint of a tool, whether some of its arguments must be in headers."""
         self._listed = ListPageCache()
-        self._seal_state = RetryStateSealer(app)
 
     async def serve(
         self, scope: "Scope", headers: Mapping[bytes, bytes], body: bytes, credential: Credential, send: "Send"
@@ -157,7 +157,7 @@ class FastPath:
         # From here on it has been made, and is answered in any case.
         if outcome.pending is not None and outcome.pending.kind == "input" and not caller.wanted:
             asked = {"name": params.name, "arguments": arguments}
-            result = await self._seal_state(caller.reminder, asked, PROTOCOL_VERSION, credential)
+            result = await seal_retry(self._app, caller.reminder, asked, PROTOCOL_VERSION, credential)
         else:
             try:
                 result = {**call_result(outcome, entry), "resultType": "complete"}
@@ -300,7 +300,7 @@ def _plain_capabilities(raw: bytes) -> Mapping[str, Any] | None:
     return {name: capabilities[name] for name in sorted(CLIENT_REQUEST_CAPABILITIES & capabilities.keys())}
 
 
-def _is_plain_id(request: CallRequest | ListRequest) -> bool:
+def _is_plain_id(request: PlainRequest) -> bool:
     """True for a valid envelope; numbers that not every program can read are left to the SDK."""
     id = request.id
     return request.jsonrpc == "2.0" and (type(id) is str or -MAX_NUMERIC_ID < id < MAX_NUMERIC_ID)  # type: ignore[operator]

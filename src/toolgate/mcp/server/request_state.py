@@ -68,30 +68,23 @@ async def state_boundary(app: "App", who: IdentifyCaller) -> "RequestStateBounda
     return RequestStateBoundary(security, default_audience=STATE_AUDIENCE)
 
 
-class RetryStateSealer:
+async def seal_retry(
+    app: "App", state: str | None, params: Mapping[str, Any], version: str, credential: Credential
+) -> JsonObject:
     """Makes the fast path's answer to a tool that asks nothing and only wants to be called again with its state."""
+    from mcp.server.context import ServerRequestContext
 
-    def __init__(self, app: "App") -> None:
-        self._app = app
-        self._boundary: RequestStateBoundary | None = None
+    result = InputRequiredResult({}, None if state is None else RetryState(state=state).to_text()).to_dict()
 
-    async def __call__(
-        self, state: str | None, params: Mapping[str, Any], version: str, credential: Credential
-    ) -> JsonObject:
-        from mcp.server.context import ServerRequestContext
+    async def answer(_: "Request") -> JsonObject:
+        return result
 
-        if self._boundary is None:
-            self._boundary = await state_boundary(self._app, lambda request: cast(Credential, request.lifespan_context))
-        result = InputRequiredResult({}, None if state is None else RetryState(state=state).to_text()).to_dict()
-
-        async def answer(_: "Request") -> JsonObject:
-            return result
-
-        request = ServerRequestContext(
-            session=cast("ServerSession", None),  # the seal is about the method, its parameters and whose they are
-            lifespan_context=credential,
-            protocol_version=version,
-            method="tools/call",
-            params=params,
-        )
-        return cast(JsonObject, await self._boundary(request, answer))
+    request: Request = ServerRequestContext(
+        session=cast("ServerSession", None),  # the seal is about the method, its parameters and whose they are
+        lifespan_context=None,
+        protocol_version=version,
+        method="tools/call",
+        params=params,
+    )
+    boundary = await state_boundary(app, lambda _: credential)
+    return cast(JsonObject, await boundary(request, answer))

@@ -194,8 +194,9 @@ class Tasks:
     def _has_room(self, owner: str) -> bool:
         """True if one more call may be kept; expired ones are dropped."""
         over = monotonic() - TASK_TTL_SECONDS
-        for task in [task for task in self._tasks.values() if _is_done(task) and (task.made < over or not task.is_task)]:
-            del self._tasks[task.id]
+        for task in tuple(self._tasks.values()):
+            if (task.running is None or task.running.done()) and (task.made < over or not task.is_task):
+                del self._tasks[task.id]
         return len(self._tasks) < MAX_TASKS and sum(task.owner == owner for task in self._tasks.values()) < MAX_ACTOR_TASKS
 
     async def get(self, ctx: Request, params: TaskParams) -> JsonObject:
@@ -232,10 +233,6 @@ def _ask(task: Task) -> JsonObject:
     if task.client is not None:
         task.client.is_gone = True
     return InputRequiredResult(task.questions(), RetryState(held=task.id).to_text()).to_dict()
-
-
-def _is_done(task: Task) -> bool:
-    return task.running is None or task.running.done()
 
 
 def _now() -> str:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolgate.errors import CallError
-from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest
+from toolgate.gates.approval.request import Answer, ApprovalError
 from toolgate.mcp.server.caller import ClientCaller, Request, meta_of
 from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
@@ -146,7 +146,9 @@ class ClientCalls:
             return None
         asked = (await self._app.approvals.get(id, who.actor.tenant)).request
         counts = self._app.approvals.may_answer(asked, who.actor, "mcp")
-        return approval_form(asked) if counts and asked.fits and not asked.on_record else None
+        if not counts or not asked.fits or asked.on_record:
+            return None
+        return {"mode": "form", "message": asked.text(), "requestedSchema": APPROVAL_FORM}
 
     def _asking(self, client: ClientCaller, form: dict[str, Any], id: str) -> InputRequiredResult:
         """Has the client ask its user, and repeat the call."""
@@ -241,13 +243,6 @@ def _wanted(client: ClientCaller) -> InputRequiredResult:
     """The tool's questions, for the client to answer."""
     state = None if client.reminder is None else RetryState(state=client.reminder).to_text()
     return InputRequiredResult(dict(client.wanted), state)
-
-
-# -- approvals through the protocol
-
-
-def approval_form(request: ApprovalRequest) -> dict[str, Any]:
-    return {"mode": "form", "message": request.text(), "requestedSchema": APPROVAL_FORM}
 
 
 def read_answer(response: Any) -> Answer | None:
