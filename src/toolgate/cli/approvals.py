@@ -13,7 +13,6 @@ from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, exit_code, show_outcome
 from toolgate.cli.completion import approval_ids
 from toolgate.cli.context import (
-    AsJson,
     CommandGroup,
     NotFound,
     Reason,
@@ -28,7 +27,7 @@ from toolgate.cli.context import (
     sentence,
 )
 from toolgate.cli.editor import edited
-from toolgate.cli.output import Part, answer, clean, emit, note, pretty, say
+from toolgate.cli.output import Part, answer, as_json, clean, emit, note, pretty, say
 from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
 from toolgate.cli.table import listing
 from toolgate.cli.table import state as state_cell
@@ -70,7 +69,6 @@ async def list_approvals(
     ] = "waiting",
     limit: Annotated[int, option("--limit N", "List at most so many.", min=1, max=10_000)] = ANSWERS_PAGE,
     after: Annotated[str | None, option("--after ID", "List those that came after this one.")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """List what waits for an answer, oldest first."""
     whose = None if tenant == EVERY else actor_of(tenant, None, None).tenant
@@ -87,13 +85,12 @@ async def list_approvals(
     found, rest = found[:limit], found[limit:]
     last = found[-1].request.id if rest else None
     listing(
-        as_json,
         {"approvals": [to_dict(approval) for approval in found], "next": last},
         ["id", "state", "tool", "arguments", "caller", "asked by", "until"],
         [_row(approval) for approval in found],
         none=_none(state, whose),
     )
-    if as_json:
+    if as_json():
         return 0
     if found and state == "waiting":
         note(("toolgate approvals show|approve|reject ID", "dim"))
@@ -124,12 +121,12 @@ def _note_others(waiting: dict[str, int]) -> None:
 
 
 @group.command("show")
-async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = None, as_json: AsJson = False) -> int:
+async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Owner = None) -> int:
     """Show one approval: what is asked, and what became of it."""
     whose = _owner(tenant)
     async with opened(ctx) as app:
         approval = await app.approvals.get(*await whole_id(app, "approvals", whose, approval_id))
-    if as_json:
+    if as_json():
         emit(to_dict(approval))
         return 0
     say(approval.request.text(most=WHOLE), lines=True)
@@ -168,7 +165,6 @@ async def approve(
     run: Annotated[bool, option("--run", "Run the call now, as the actor who asked, and show its outcome.")] = False,
     tenant: Owner = None,
     user: User = None,
-    as_json: AsJson = False,
 ) -> int:
     """Approve a call. Once, or with --for and --session-grant for a while."""
     if in_editor and (edit is not None or not at_a_terminal()):
@@ -187,7 +183,7 @@ async def approve(
             _must_hold_arguments(approval)
             with diverted():
                 outcome = await app.approvals.resume(approval.request.id, actor=approval.request.actor)
-    return _say_approved(approval, outcome, as_json)
+    return _say_approved(approval, outcome)
 
 
 def _terms(lasting: str | None, session_grant: bool, cap: str | None) -> GrantTerms | None:
@@ -200,15 +196,15 @@ def _terms(lasting: str | None, session_grant: bool, cap: str | None) -> GrantTe
     return None
 
 
-def _say_approved(approval: Approval, outcome: Outcome | None, as_json: bool) -> int:
+def _say_approved(approval: Approval, outcome: Outcome | None) -> int:
     """Shows what came of a yes; gives the exit code."""
     if outcome is not None:
-        if as_json:
+        if as_json():
             emit(outcome.to_json())
         else:
             show_outcome(outcome, approval.request.actor)
         return exit_code(outcome)
-    if as_json:
+    if as_json():
         emit(to_dict(approval))
     elif approval.state == "waiting":  # one of several has agreed
         asked, count = approval.request, f" {len(approval.agreed)} of {approval.request.quorum}"
@@ -226,14 +222,13 @@ async def reject(
     reason: Reason = None,
     tenant: Owner = None,
     user: User = None,
-    as_json: AsJson = False,
 ) -> int:
     """Reject a call, and say why."""
     whose, by = _owner(tenant), actor_of(None, None, user)
     async with opened(ctx) as app:
         approval = await _give(app, approval_id, Answer("reject", reason), whose, by.user)
     words = f" {approval.request.tool} ({approval.request.id})"
-    return answer(as_json, to_dict(approval), ("✓ Rejected", "green"), words)
+    return answer(to_dict(approval), ("✓ Rejected", "green"), words)
 
 
 async def _edited(app: App, beginning: str, whose: str | None, answer: Answer) -> Answer | None:

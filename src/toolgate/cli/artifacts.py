@@ -5,9 +5,9 @@ from typing import Annotated
 import orjson
 import typer
 
-from toolgate.cli.context import AsJson, CommandGroup, NotFound, Tenant, ToFile, actor_of, argument, opened
+from toolgate.cli.context import CommandGroup, NotFound, Tenant, ToFile, actor_of, argument, opened
 from toolgate.cli.files import output_to
-from toolgate.cli.output import clean, emit, note, show
+from toolgate.cli.output import as_json, clean, emit, note, show
 
 group = CommandGroup(help="Whole outputs of which a call gave only a part.", no_args_is_help=True)
 
@@ -22,7 +22,6 @@ async def get(
     artifact_id: Annotated[str, argument("ID", "The id that the outcome gave.")],
     output: ToFile = None,
     tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> int:
     """Get a whole output: text as it is, anything else as JSON."""
     content = None
@@ -38,11 +37,11 @@ async def get(
     if output is not None:
         with output_to(output) as put:
             put(value.encode() if isinstance(value, str) else content)
-        if as_json:
+        if as_json():
             emit({"id": artifact_id, "output": str(output), "bytes": output.stat().st_size})
         else:
             note(f"{output.stat().st_size:,} bytes written to {output}")
-    elif as_json:
+    elif as_json():
         emit(content)
     else:
         show(value)

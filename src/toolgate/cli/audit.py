@@ -15,20 +15,9 @@ import orjson
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import (
-    AsJson,
-    CommandGroup,
-    NotFound,
-    OnlyTenant,
-    ToFile,
-    Usage,
-    argument,
-    opened,
-    option,
-    text_option,
-)
+from toolgate.cli.context import CommandGroup, NotFound, OnlyTenant, ToFile, Usage, argument, opened, option, text_option
 from toolgate.cli.files import content_of, output_to
-from toolgate.cli.output import Part, answer, clean, emit, note, say, show
+from toolgate.cli.output import Part, answer, as_json, clean, emit, note, say, show
 from toolgate.cli.table import STATE_STYLES
 from toolgate.cli.times import iso, shown
 from toolgate.cli.waterfall import show_details
@@ -142,18 +131,17 @@ async def tail(
         option("--status STATUS", f"Only with this status: {', '.join(get_args(Status))}."),
     ] = None,
     follow: Annotated[bool, option("--follow -f", "Go on showing records as they are written.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Show the last records, oldest first."""
 
     async with opened(ctx) as app:
         end = (await app.audit.end()).seq
         rows = await app.audit.latest(count, tenant=tenant, tool=tool, status=status)
-        _print([AuditRecord(*row) for row in rows], as_json)
-        if not rows and not as_json and not follow:
+        _print([AuditRecord(*row) for row in rows])
+        if not rows and not as_json() and not follow:
             note((_none(filtered=(tenant, tool, status) != (None, None, None), count=count), "dim"))
         if follow:
-            await _follow(app, max([end, *(row[0] for row in rows)]), (tenant, tool, status), as_json)
+            await _follow(app, max([end, *(row[0] for row in rows)]), (tenant, tool, status))
     return 0
 
 
@@ -164,20 +152,20 @@ def _none(*, filtered: bool, count: int) -> str:
     return "Nothing has been recorded yet. Every call is: `toolgate call calculator expression=1+1` makes the first record."
 
 
-async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None], as_json: bool) -> None:
+async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str | None]) -> None:
     while True:
         records = [AuditRecord(*row) for row in await app.audit.after(seq)]
-        _print([record for record in records if record.fits(*wanted)], as_json)
+        _print([record for record in records if record.fits(*wanted)])
         if records:
             seq = records[-1].seq
         else:
             await asyncio.sleep(FOLLOW_SECONDS)
 
 
-def _print(records: list[AuditRecord], as_json: bool) -> None:
+def _print(records: list[AuditRecord]) -> None:
     tool_width = max((len(record.tool) for record in records), default=0)
     for record in records:
-        if as_json:
+        if as_json():
             emit(record.to_json())
         else:
             say(*record.to_line(min(max(tool_width, 12), 40), brief=sys.stdout.isatty()), hang=HANG)
@@ -188,13 +176,12 @@ async def show_call(
     ctx: typer.Context,
     call_id: Annotated[str, argument("CALL_ID", "The id of a call, or how it alone begins, or its request id.")],
     verbose: Annotated[bool, option("--verbose", "Show the traceback of a tool that crashed, too.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Show all records of one call. If they are kept (setting audit.details), its stages and its output too."""
     async with opened(ctx) as app:
         records = await _records_of(app, call_id)
         details = {kept.seq: kept for kept in await app.audit.details(records[0].call_id)}
-    if as_json:
+    if as_json():
         kept = orjson.dumps([one.to_dict() for one in details.values()])
         rows = b",".join(one.to_json() for one in records)
         emit(b'{"call_id":"%s","records":[%s],"details":%s}' % (records[0].call_id.encode(), rows, kept))
@@ -254,14 +241,13 @@ def _show_body(content: Any, verbose: bool) -> None:
 async def verify(
     ctx: typer.Context,
     heads: Annotated[Path | None, option("--heads FILE", "Compare it with the signed heads in this file, too.")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Find out whether anybody changed the log. It finds rows that were changed, added or removed, a cut tail, a log that is
     not the one whose head was signed, and details of calls that were changed or removed too early."""
     given = [] if heads is None else [parse_head(line) for line in content_of(heads).splitlines() if line.strip()]
     async with opened(ctx) as app:
         verdict = await app.audit.verify(given)
-    if as_json:
+    if as_json():
         emit({"ok": verdict.ok, **verdict._asdict(), "head": verdict.head._asdict()})
         return 0 if verdict.ok else 1
     if verdict.ok and not verdict.rows:
@@ -286,7 +272,6 @@ async def prove(
     call_id: Annotated[str | None, argument("[CALL_ID]", "The id of a call, or how it alone begins.")] = None,
     output: ToFile = None,
     script: Annotated[bool, option("--script", "Write the program that checks a proof, which needs only Python.")] = False,
-    as_json: AsJson = False,  # noqa: ARG001 - a proof is JSON anyway
 ) -> int:
     """Write a proof that a call is in the signed log. It can be checked without the log."""
     if script == (call_id is not None):
@@ -316,28 +301,26 @@ async def sign(
     anew: Annotated[
         bool, option("--anew", "Accept the log as it is now, whatever was signed before. This is recorded.")
     ] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Sign the head of the log now."""
     async with opened(ctx) as app:
         head = await app.audit.sign(anew=anew)
-    if head is None and not as_json:
+    if head is None and not as_json():
         note(("Nothing was signed: the log is empty, or the setting audit.key is none.", "dim"))
         return 0
     told, words = (b"null", "") if head is None else (head.to_json(), f"row {head.seq:,} with key {head.key}")
-    return answer(as_json, told, (f"✓ Signed the log up to {words}", "green"))
+    return answer(told, (f"✓ Signed the log up to {words}", "green"))
 
 
 @group.command()
 async def key(
     ctx: typer.Context,
     rotate: Annotated[bool, option("--rotate", "Make a new key, which signs from now on.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Show the key that signs the head of the log. Whoever checks proofs needs its public half."""
     async with opened(ctx) as app:
         found = None if not app.audit.is_signed else await app.audit.key(rotate=rotate)
-    if as_json:
+    if as_json():
         emit(found)
     elif found is None:
         note(("This log is not signed: the setting audit.key is none, or the log is in memory.", "dim"))
@@ -355,15 +338,14 @@ async def export(
     shape: Annotated[Literal["jsonl", "csv"], option("--format", "A JSON object to a line, or a table.")] = "jsonl",
     output: ToFile = None,
     first: Annotated[int, option("--from SEQ", "Begin with this row.", min=1)] = 1,
-    as_json: AsJson = False,
 ) -> int:
     """Write the log, or its end, for other programs."""
-    if as_json and output is None and shape == "csv":
+    if as_json() and output is None and shape == "csv":
         raise Usage("--json and --format csv contradict each other.", suggestion="With --output FILE, --json is a summary.")
     rows = await _export(ctx, shape, output, first)
     if output is None:
         return 0
-    if as_json:
+    if as_json():
         emit({"rows": rows, "format": shape, "output": str(output)})
     else:
         note(f"{rows:,} rows written to {output}")

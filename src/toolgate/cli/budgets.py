@@ -8,8 +8,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, CommandGroup, OnlyTenant, Usage, opened, option, sentence, text_option
-from toolgate.cli.output import emit, note, say
+from toolgate.cli.context import CommandGroup, OnlyTenant, Usage, opened, option, sentence, text_option
+from toolgate.cli.output import as_json, emit, note, say
 from toolgate.cli.table import listing
 from toolgate.cli.times import iso, shown
 from toolgate.gates.quota.budget_accounts import EACH, BudgetStatus, described, new_budget, scope_of, zone
@@ -28,16 +28,11 @@ group = CommandGroup(help="How much may be spent, by whom and on what.", no_args
 
 
 @group.command("list")
-async def list_budgets(
-    ctx: typer.Context,
-    tenant: OnlyTenant = None,
-    as_json: AsJson = False,
-) -> int:
+async def list_budgets(ctx: typer.Context, tenant: OnlyTenant = None) -> int:
     """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it begins anew."""
     async with opened(ctx) as app:
         found = await app.budgets.list(tenant)
     return listing(
-        as_json,
         {"budgets": [one.to_dict() for one in found]},
         ["whose", "tool", "period", ">limit", ">spent", ">reserved", ">left", "resets"],
         [[(cell, _style(one)) for cell in _cells(one)] for one in found],
@@ -108,7 +103,6 @@ async def set_budgets(
     options: BudgetOptions,
     daily: Annotated[str | None, option("--daily D", "Dollars a day; `none` removes the budget.")] = None,
     monthly: Annotated[str | None, option("--monthly M", "Dollars a month; `none` removes the budget.")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Set a budget, change it, or remove it. Without a scope it is for everything that is spent. What is not named of a
     budget that is there stays as it is."""
@@ -125,7 +119,7 @@ async def set_budgets(
         if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.tools.entries()):
             note((f"There is no tool named {tool!r} now; the budget applies once there is.", "yellow"))
         done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
-    if as_json:
+    if as_json():
         emit({"budgets": [one.to_dict() for one in done]})
         return 0
     for one in done:

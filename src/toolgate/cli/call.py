@@ -15,8 +15,8 @@ from toolgate.app.app import App
 from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, CallerOptions, Session, Usage, diverted, naming, opened, option
-from toolgate.cli.output import complain, emit, emit_error, note, show
+from toolgate.cli.context import CallerOptions, Session, Usage, diverted, naming, opened, option
+from toolgate.cli.output import as_json, complain, emit, emit_error, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
 from toolgate.errors import span_words
@@ -60,7 +60,6 @@ def call(
     options: CallOptions,
     words: ArgumentWords = None,
     args: ArgumentsJson = None,
-    as_json: AsJson = False,
 ) -> int:
     """Call a tool, and show what it gives. Where a person must agree, it asks at a terminal; else the call is pending.
 
@@ -79,21 +78,21 @@ def call(
     if whole is None and (given or options.approval is None):
         whole = {}
     try:
-        outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options, as_json=as_json))
+        outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options))
     except KeyboardInterrupt:
-        return _interrupted(as_json)
-    if as_json:
+        return _interrupted()
+    if as_json():
         emit(outcome.to_json())
     else:
         show_outcome(outcome, actor, advice)
     return exit_code(outcome)
 
 
-def _interrupted(as_json: bool) -> int:
+def _interrupted() -> int:
     """Ctrl-C: the pipeline has ended the call, recorded that it did, and given back what it had taken."""
     message = "The call was interrupted before it ended; what the tool did until then stays done."
     hint = "`toolgate audit tail` shows its record."
-    if as_json:
+    if as_json():
         emit_error("CANCELLED", message, hint)
     else:
         complain(f"CANCELLED: {message}", hint)
@@ -121,11 +120,9 @@ async def _call(
     given: Sequence[RawArgument],
     actor: Actor,
     options: CallOptions,
-    *,
-    as_json: bool,
 ) -> tuple[Outcome, str | None]:
     """The outcome, and for a person why a tool was not found."""
-    spinner = None if as_json or not has_spinner() else Spinner(name)
+    spinner = None if as_json() or not has_spinner() else Spinner(name)
     async with opened(ctx) as app:
         quiet = nullcontext if spinner is None else spinner.paused
         approver = approver_for(name, app.approvals.canonical, yes=options.yes, quiet=quiet)
@@ -142,7 +139,7 @@ async def _call(
                 approval=options.approval, timeout=options.timeout, request_id=options.request_id,
                 door="cli", caller=spinner,
             )  # fmt: skip
-        return outcome, None if as_json or outcome.error is None else await _advice(app, name, actor, outcome.error.code)
+        return outcome, None if as_json() or outcome.error is None else await _advice(app, name, actor, outcome.error.code)
 
 
 async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:

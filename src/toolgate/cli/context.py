@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.output import clean
+from toolgate.cli.output import clean, use_json
 from toolgate.errors import CallError, ToolgateError
 from toolgate.model import LOCAL, Actor, Entry
 from toolgate.registry.catalog import PROBLEMS
@@ -175,7 +175,8 @@ class CommandGroup(typer.Typer):
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command as typer takes it: each parameter that is a dataclass of options is replaced by these options."""
+    """A command as typer takes it: each parameter that is a dataclass of options is replaced by these options, and all
+    commands take --json."""
     known = inspect.signature(function).parameters
     groups: dict[str, Any] = {name: one.annotation for name, one in known.items() if is_dataclass(one.annotation)}
     flat = [
@@ -184,8 +185,11 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in (inspect.signature(groups[name]).parameters.values() if name in groups else (one,))
     ]
 
+    flat.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson))
+
     @wraps(function)
     def command(**given: Any) -> Any:
+        use_json(given.pop("as_json"))
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         return function(**given)

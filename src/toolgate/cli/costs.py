@@ -6,8 +6,8 @@ from typing import Annotated, Any, get_args
 import typer
 
 from toolgate.cli.catalog import bar
-from toolgate.cli.context import AsJson, OnlyTenant, opened, option
-from toolgate.cli.output import emit, note, say
+from toolgate.cli.context import OnlyTenant, opened, option
+from toolgate.cli.output import as_json, emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
 from toolgate.errors import plural
@@ -21,14 +21,13 @@ async def costs(
     by: Annotated[By, option("--by WHAT", f"What is summed: {', '.join(get_args(By))}.")] = "tool",
     since: Annotated[str, option("--since WHEN", "How far back: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")] = "7d",
     tenant: OnlyTenant = None,
-    as_json: AsJson = False,
 ) -> int:
     """Show what calls have cost. A table, with a bar for each line's share."""
     begin = since_when(since, datetime.now(UTC))
     async with opened(ctx) as app:
         lines = await app.budgets.costs(by, since=begin, tenant=tenant)
     total, calls = sum(line.nano for line in lines), sum(line.calls for line in lines)
-    if as_json:
+    if as_json():
         emit(
             {
                 "by": by, "since": iso(begin), "tenant": tenant, "calls": calls, "cost_usd": total / NANO,

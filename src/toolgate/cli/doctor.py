@@ -6,15 +6,15 @@ import typer
 
 from toolgate.app.checks import Check
 from toolgate.app.checks.installation import examine
-from toolgate.cli.context import AsJson, diverted, global_options, problems_logged
-from toolgate.cli.output import emit, say
+from toolgate.cli.context import diverted, global_options, problems_logged
+from toolgate.cli.output import as_json, emit, say
 from toolgate.errors import plural
 
 MESSAGE_INDENT = 15
 CHECK_MARKS = {"ok": ("✓ ", "green"), "unused": ("- ", "dim"), "warning": ("! ", "yellow"), "fault": ("✗ ", "red")}
 
 
-async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def doctor(ctx: typer.Context) -> int:
     """Check everything that Toolgate needs, by using it."""
     options, checks = global_options(ctx), []
     async with aclosing(examine(options.settings, options.overrides)) as examining:  # also when nobody reads any more
@@ -24,11 +24,11 @@ async def doctor(ctx: typer.Context, as_json: AsJson = False) -> int:
             if check is None:
                 break
             checks.append(check)
-            if not as_json:
+            if not as_json():
                 _show(check)
     faults = sum(check.status == "fault" for check in checks)
     warnings = sum(check.status == "warning" for check in checks)
-    if as_json:
+    if as_json():
         emit({"ok": not faults, "checks": [check._asdict() for check in checks]})
     elif faults or warnings:
         say(f"\n{plural(faults, 'fault')}, {plural(warnings, 'warning')}.", lines=True)

@@ -7,8 +7,8 @@ import typer
 from toolgate.cli.arguments import merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import AsJson, CallerOptions, Session, entry_named, opened, option
-from toolgate.cli.output import emit, note, say
+from toolgate.cli.context import CallerOptions, Session, entry_named, opened, option
+from toolgate.cli.output import as_json, emit, note, say
 from toolgate.pipeline.explain import Explanation
 
 SIGNS = {"pass": ("✓", "green"), "deny": ("✗", "red"), "ask": ("?", "yellow"), "unknown": ("·", "dim")}
@@ -30,7 +30,6 @@ async def explain(
     args: ArgumentsJson = None,
     session: Session = None,
     key: Annotated[str | None, option("--idempotency-key KEY", "The key that the call would come with.")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""
     actor = whose.actor
@@ -39,7 +38,7 @@ async def explain(
         arguments = merge(whole or {}, given, schema_of(app, name, actor))
         found = await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
         advice = await why_missing(app, name, actor) if entry_named(app, name, actor) is None else None
-    if as_json:
+    if as_json():
         emit(found.to_dict())
     else:
         _show(found)

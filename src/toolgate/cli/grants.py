@@ -9,7 +9,6 @@ from toolgate.app.app import App
 from toolgate.cli.approvals import Cap, cap_of, whole_id
 from toolgate.cli.context import (
     ActorOptions,
-    AsJson,
     CommandGroup,
     Reason,
     Tenant,
@@ -40,7 +39,6 @@ async def list_grants(
     ctx: typer.Context,
     everything: Annotated[bool, option("--all", "Those too that ended or were revoked.")] = False,
     tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> int:
     """List the grants that hold."""
     whose = actor_of(tenant, None, None)
@@ -50,7 +48,6 @@ async def list_grants(
     holding = "" if everything else " that hold"
     command = f"toolgate grants add TOOL --for 1h{naming(whose)}"
     return listing(
-        as_json,
         {"grants": [{**msgspec.to_builtins(grant), "exhausted": exhausted} for grant, exhausted in found]},
         ["id", "state", "tool", "for", "until", "granted by", "used"],
         [_row(grant, exhausted=exhausted) for grant, exhausted in found],
@@ -68,7 +65,6 @@ async def add(
     whole_tenant: Annotated[bool, option("--whole-tenant", "For everybody of the tenant.")] = False,
     cap: Cap = None,
     reason: Reason = None,
-    as_json: AsJson = False,
 ) -> int:
     """Let a tool run without asking for a while. For a user (without any option the local one), a persona, a session or a
     whole tenant."""
@@ -82,7 +78,7 @@ async def add(
     async with opened(ctx) as app:
         grant = await app.grants.create(tool, terms, actor=whom.actor, by=by, session=session, reason=reason)
     words = f" {grant.tool} to {grant.whom} until {shown(grant.expires_at)} ({grant.id})"
-    return answer(as_json, msgspec.to_builtins(grant), ("✓ Granted", "green"), words)
+    return answer(msgspec.to_builtins(grant), ("✓ Granted", "green"), words)
 
 
 @group.command()
@@ -91,7 +87,6 @@ async def revoke(
     grant_id: Annotated[str, argument("ID", "The id of a grant, or how it alone begins.")],
     tenant: Tenant = None,
     user: User = None,
-    as_json: AsJson = False,
 ) -> int:
     """Revoke a grant, at once and in every process."""
     by = actor_of(tenant, None, user)
@@ -99,7 +94,7 @@ async def revoke(
         id, _ = await whole_id(app, "grants", by.tenant, grant_id)
         grant = await app.grants.revoke(id, actor=by)
     words = f" {grant.tool} for {grant.whom} ({grant.id}), used {plural(grant.uses, 'time')}"
-    return answer(as_json, msgspec.to_builtins(grant), ("✓ Revoked", "green"), words)
+    return answer(msgspec.to_builtins(grant), ("✓ Revoked", "green"), words)
 
 
 def _is_exhausted(app: App, grant: Grant) -> bool:

@@ -4,21 +4,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli.context import (
-    AsJson,
-    CommandGroup,
-    OnlyTenant,
-    Tenant,
-    Usage,
-    User,
-    actor_of,
-    argument,
-    naming,
-    opened,
-    option,
-)
+from toolgate.cli.context import CommandGroup, OnlyTenant, Tenant, Usage, User, actor_of, argument, naming, opened, option
 from toolgate.cli.files import json_of
-from toolgate.cli.output import Part, answer, note
+from toolgate.cli.output import Part, answer, as_json, note
 from toolgate.cli.table import listing
 from toolgate.cli.table import state as state_cell
 from toolgate.cli.times import iso, shown
@@ -41,7 +29,6 @@ async def list_keys(
         option("--state", "Those whose outcome nobody knows, that have none yet, or whose outcome is on record."),
     ] = "unknown",
     tenant: OnlyTenant = None,
-    as_json: AsJson = False,
 ) -> int:
     """List the latest keys, oldest first. Those whose outcome is unknown, or those in another state."""
     async with opened(ctx) as app:
@@ -50,13 +37,12 @@ async def list_keys(
         else:
             found = await app.idempotency.list(tenant, state=state)
     listing(
-        as_json,
         {"keys": [_to_dict(row) for row in found]},
         ["since", "state", "tool", "tenant", "user", "call", "key", "settled by"],
         [_cells(row) for row in found],
         none=f"{NONE[state]} `toolgate call NAME KEY=VALUE … --idempotency-key KEY` uses a key.",
     )
-    if state == "unknown" and found and not as_json:
+    if state == "unknown" and found and not as_json():
         command = f"toolgate idempotency settle KEY{_whose(found)} --happened | --did-not-happen"
         note((f"Find out what happened, then: {command}", "dim"))
     return 0
@@ -74,7 +60,6 @@ async def settle(
     ] = None,
     tenant: Tenant = None,
     user: User = None,
-    as_json: AsJson = False,
 ) -> int:
     """Say what became of a call whose outcome is unknown.
 
@@ -96,7 +81,7 @@ async def settle(
     if happened:
         words = f": {row.holder.tool} is not run again with this key (call {row.holder.call_id})"
         mark = "✓ Settled: it happened"
-    return answer(as_json, told, (mark, "green"), words)
+    return answer(told, (mark, "green"), words)
 
 
 def _whose(rows: list[KeyRow]) -> str:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import typer
 
-from toolgate.cli.context import AsJson, Usage, global_options
-from toolgate.cli.output import Unwritable, emit, note, say
+from toolgate.cli.context import Usage, global_options
+from toolgate.cli.output import Unwritable, as_json, emit, note, say
 from toolgate.discovery import SETTINGS_FILE, discover
 from toolgate.errors import SettingsError
 from toolgate.project import Project
@@ -36,13 +36,13 @@ class CreatedProject(NamedTuple):
     """The project that commands here used until now."""
 
 
-def init(ctx: typer.Context, as_json: AsJson = False) -> int:
+def init(ctx: typer.Context) -> int:
     """Make this folder a project by writing toolgate.yaml. In it, the settings that people change first are comments."""
     place = global_options(ctx)
     if place.settings is not None or place.home is not None:
         raise Usage("`toolgate init` writes to the working directory: it takes neither --settings nor --home.")
     made = _make(working_directory())
-    if as_json:
+    if as_json():
         data = None if made.data is None else str(made.data)
         emit({"folder": str(made.folder), "settings": str(made.folder / SETTINGS_FILE), "data": data,
               "trusted": made.trusted, "untrusted": made.untrusted})  # fmt: skip

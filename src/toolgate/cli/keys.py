@@ -7,7 +7,6 @@ import typer
 
 from toolgate.app.keys import KEY_PREFIX, check_name, check_user, own_user
 from toolgate.cli.context import (
-    AsJson,
     CommandGroup,
     NotFound,
     Persona,
@@ -19,7 +18,7 @@ from toolgate.cli.context import (
     option,
     text_option,
 )
-from toolgate.cli.output import Part, answer, clean, emit, note, say
+from toolgate.cli.output import Part, answer, as_json, clean, emit, note, say
 from toolgate.cli.table import listing, state
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.errors import KeyRefused, nearest
@@ -49,7 +48,6 @@ async def create(
     same_user: Annotated[
         bool, option("--same-user", "Act as key:NAME, also if an earlier key did: with its grants and budgets.")
     ] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Make a key. It is shown once, now."""
     if same_user and user is not None:
@@ -65,7 +63,7 @@ async def create(
     by = actor_of(tenant, None, LOCAL.user)
     async with opened(ctx) as app:
         key, text = await app.keys.create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
-    if as_json:
+    if as_json():
         emit({**_to_dict(key), "key": text})
         return 0
     say(text)
@@ -76,13 +74,12 @@ async def create(
 
 
 @group.command("list")
-async def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson = False) -> int:
+async def list_keys(ctx: typer.Context, tenant: Tenant = None) -> int:
     """List the keys: of all tenants, or of one."""
     whose = None if tenant is None else actor_of(tenant, None, None).tenant
     async with opened(ctx) as app:
         found = await app.keys.list(whose)
     return listing(
-        as_json,
         {"keys": [_to_dict(key) for key in found]},
         ["id", "state", "name", "acts as", "scopes", "approves", "expires", "used"],
         [_row(key) for key in found],
@@ -94,7 +91,6 @@ async def list_keys(ctx: typer.Context, tenant: Tenant = None, as_json: AsJson =
 async def revoke(
     ctx: typer.Context,
     key: Annotated[str, argument("KEY", "Its name, its id, or enough of the id's beginning.")],
-    as_json: AsJson = False,
 ) -> int:
     """Revoke a key, at once and in every process."""
     wanted = key.split("_")[1] if key.startswith(KEY_PREFIX) else key  # a whole key will do too: it may be all that one has
@@ -104,7 +100,7 @@ async def revoke(
         found = _chosen(wanted, await app.keys.list())
         revoked = await app.keys.revoke(found.id, by=actor_of(found.actor.tenant, None, LOCAL.user))
     words = f" key {revoked.id} ({revoked.name}) of {_whom(revoked)}"
-    return answer(as_json, _to_dict(revoked), ("✓ Revoked", "green"), words)
+    return answer(_to_dict(revoked), ("✓ Revoked", "green"), words)
 
 
 def _chosen(wanted: str, keys: list[ApiKey]) -> ApiKey:

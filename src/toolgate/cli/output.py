@@ -61,6 +61,20 @@ def complain(message: str, suggestion: str | None = None) -> None:
         note(suggestion, lines=True)
 
 
+_as_json = False
+
+
+def use_json(wanted: bool) -> None:
+    """Says for the rest of the command whether a program reads its answer."""
+    global _as_json
+    _as_json = wanted
+
+
+def as_json() -> bool:
+    """True if the command was given --json."""
+    return _as_json
+
+
 def emit(value: Any) -> None:
     """A value as one line of JSON on stdout; bytes are JSON already."""
     write((value if isinstance(value, bytes) else orjson.dumps(value)) + b"\n")
@@ -72,9 +86,9 @@ def emit_error(code: str, message: str, suggestion: str | None, details: dict[st
     emit({"error": {"code": code, "message": message, "retryable": False, "suggestion": suggestion, "details": details}})
 
 
-def answer(as_json: bool, value: Any, *parts: Part, code: int = 0) -> int:
+def answer(value: Any, *parts: Part, code: int = 0) -> int:
     """Prints what a command did: the value for programs, a line for people. Gives the exit code."""
-    if as_json:
+    if _as_json:
         emit(value)
     else:
         say(*parts)

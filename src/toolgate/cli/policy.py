@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from toolgate.app.app import App
 from toolgate.cli.arguments import read_object
 from toolgate.cli.context import (
-    AsJson,
     CallerOptions,
     CommandGroup,
     OnlyTenant,
@@ -23,7 +22,7 @@ from toolgate.cli.context import (
     readable,
 )
 from toolgate.cli.files import json_of, text_of
-from toolgate.cli.output import Part, answer, emit, note, say, show, write
+from toolgate.cli.output import Part, answer, as_json, emit, note, say, show, write
 from toolgate.cli.table import state, table
 from toolgate.cli.times import since_when
 from toolgate.errors import ToolgateError, nearest, plural
@@ -59,7 +58,6 @@ async def evaluate(
     args: Annotated[str | None, option("--args JSON|@FILE|-", "The call's arguments.")] = None,
     policy: Annotated[Path | None, option("--policy FILE", "This Rego file instead of the policy in force.")] = None,
     data: DataFile = None,
-    as_json: AsJson = False,
 ) -> int:
     """Say what the policy decides, and why. Exit 0 if it allows, 1 if it denies; nothing is run."""
     actor = whose.actor
@@ -82,7 +80,7 @@ async def evaluate(
         "scopes": list(actor.scopes), "allow": decision.allow, "reason": decision.reason,
     }  # fmt: skip
     word = ("allow", "green") if decision.allow else ("deny", "red")
-    return answer(as_json, told, word, f"  {decision.reason}", code=0 if decision.allow else 1)
+    return answer(told, word, f"  {decision.reason}", code=0 if decision.allow else 1)
 
 
 # -- replay
@@ -96,14 +94,13 @@ async def replay_calls(
     file: Annotated[Path, argument("FILE", "The candidate: a Rego file.")],
     since: Since = None,
     tenant: OnlyTenant = None,
-    as_json: AsJson = False,
 ) -> int:
     """Apply another policy to the calls on record. What would change is shown."""
     text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
 
     async with opened(ctx) as app:
         found = await app.policy.replay(text, since=start, tenant=tenant)
-    if as_json:
+    if as_json():
         emit(found.to_dict())
     else:
         _say(found)
@@ -111,13 +108,13 @@ async def replay_calls(
 
 
 @group.command("observed")
-async def show_observed(ctx: typer.Context, since: Since = None, tenant: OnlyTenant = None, as_json: AsJson = False) -> int:
+async def show_observed(ctx: typer.Context, since: Since = None, tenant: OnlyTenant = None) -> int:
     """Show what observed policies would have changed. The setting policy.observe names them."""
     start = None if since is None else since_when(since, datetime.now(UTC))
 
     async with opened(ctx) as app:
         found = await app.policy.observed(since=start, tenant=tenant)
-    if as_json:
+    if as_json():
         emit({name: each.to_dict() for name, each in found.items()})
         return 0
     if not found:
@@ -156,7 +153,7 @@ def _row(each: Group) -> list[Part]:
 
 
 @group.command("show")
-async def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def show_policy(ctx: typer.Context) -> int:
     """Show the policy in force."""
     async with opened(ctx) as app:
         engine: EmbeddedEngine | RemoteEngine = app.policy.engine
@@ -166,7 +163,7 @@ async def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
         else:
             kind = "shipped" if engine.shipped else "file"
             found = {"engine": "embedded", "policy": kind, "hash": engine.hash, "text": getattr(engine, "text", None)}
-    if as_json:
+    if as_json():
         emit(found)
     elif found["text"] is None:
         say(f"OPA server at {found['url']}")
@@ -177,11 +174,11 @@ async def show_policy(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command("data")
-async def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def show_data(ctx: typer.Context) -> int:
     """Show the documents that the policy looks at."""
     async with opened(ctx) as app:
         found: dict[str, Any] = await app.policy.documents()
-    if as_json:
+    if as_json():
         emit(found)
     else:
         show(found)
@@ -192,12 +189,7 @@ async def show_data(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command()
-async def deny(
-    ctx: typer.Context,
-    tool: ToolName,
-    reason: Reason = None,
-    as_json: AsJson = False,
-) -> int:
+async def deny(ctx: typer.Context, tool: ToolName, reason: Reason = None) -> int:
     """Deny a tool to everybody. It cannot be seen, called or added."""
     async with opened(ctx) as app:
         if not any(entry.name == tool for entry in app.tools.entries()):
@@ -206,73 +198,68 @@ async def deny(
         if changed := tool not in denied or reason not in (None, denied[tool]):
             await app.policy.deny(tool, True, reason=reason)
     words = "✓ Denied to everybody" if changed else "Already denied to everybody"
-    return _changed(as_json, changed, {"tool": tool, "denied": True, "reason": reason}, words, tool)
+    return _changed(changed, {"tool": tool, "denied": True, "reason": reason}, words, tool)
 
 
 @group.command()
-async def undeny(ctx: typer.Context, tool: ToolName, as_json: AsJson = False) -> int:
+async def undeny(ctx: typer.Context, tool: ToolName) -> int:
     """Take a tool off the global deny list."""
     async with opened(ctx) as app:
         if changed := tool in app.policy.data.global_deny:
             await app.policy.deny(tool, False)
     words = "✓ No longer denied to everybody" if changed else "It was not denied to everybody"
-    return _changed(as_json, changed, {"tool": tool, "denied": False, "reason": None}, words, tool)
+    return _changed(changed, {"tool": tool, "denied": False, "reason": None}, words, tool)
 
 
 @group.command("restrict-code")
-async def restrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+async def restrict_code(ctx: typer.Context, tenant: TenantName) -> int:
     """Keep a tenant from running code or commands. No tool of tier execute, and no custom tool, runs for it."""
-    return await _restrict(ctx, tenant, True, "✓ May not run code", "It already may not run code", as_json)
+    return await _restrict(ctx, tenant, True, "✓ May not run code", "It already may not run code")
 
 
 @group.command("unrestrict-code")
-async def unrestrict_code(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> int:
+async def unrestrict_code(ctx: typer.Context, tenant: TenantName) -> int:
     """Let a tenant call tools that run code or commands again."""
-    return await _restrict(ctx, tenant, False, "✓ May run code", "It was not kept from running code", as_json)
+    return await _restrict(ctx, tenant, False, "✓ May run code", "It was not kept from running code")
 
 
-async def _restrict(ctx: typer.Context, tenant: str, restricted: bool, done: str, already: str, as_json: bool) -> int:
+async def _restrict(ctx: typer.Context, tenant: str, restricted: bool, done: str, already: str) -> int:
     async with opened(ctx) as app:
         if changed := (tenant in app.policy.data.restricted_tenants) != restricted:
             await app.policy.restrict_code(tenant, restricted)
     told = {"tenant": tenant, "restricted": restricted}
-    return _changed(as_json, changed, told, done if changed else already, f"tenant {tenant}")
+    return _changed(changed, told, done if changed else already, f"tenant {tenant}")
 
 
 @group.command()
-async def permit(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+async def permit(ctx: typer.Context, persona: PersonaName) -> int:
     """Let a persona add tools."""
-    return await _allow_adding(ctx, persona, True, "✓ May add tools", "It already may add tools", as_json)
+    return await _allow_adding(ctx, persona, True, "✓ May add tools", "It already may add tools")
 
 
 @group.command()
-async def forbid(ctx: typer.Context, persona: PersonaName, as_json: AsJson = False) -> int:
+async def forbid(ctx: typer.Context, persona: PersonaName) -> int:
     """Keep a persona from adding tools."""
-    return await _allow_adding(ctx, persona, False, "✓ May not add tools", "It already may not add tools", as_json)
+    return await _allow_adding(ctx, persona, False, "✓ May not add tools", "It already may not add tools")
 
 
-async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, done: str, already: str, as_json: bool) -> int:
+async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, done: str, already: str) -> int:
     async with opened(ctx) as app:
         if changed := app.policy.data.can_add_tools.get(persona, False) != allowed:
             await app.policy.allow_adding_tools(persona, allowed)
     told = {"persona": persona, "can_add_tools": allowed}
-    return _changed(as_json, changed, told, done if changed else already, f"persona {persona}")
+    return _changed(changed, told, done if changed else already, f"persona {persona}")
 
 
-def _changed(as_json: bool, changed: bool, told: dict[str, Any], words: str, subject: str) -> int:
-    return answer(as_json, {**told, "changed": changed}, (words, "green" if changed else ""), f": {subject}")
+def _changed(changed: bool, told: dict[str, Any], words: str, subject: str) -> int:
+    return answer({**told, "changed": changed}, (words, "green" if changed else ""), f": {subject}")
 
 
 # -- a policy before it decides
 
 
 @group.command()
-async def check(
-    ctx: typer.Context,
-    file: Annotated[Path, argument("FILE", "A Rego file.")],
-    data: DataFile = None,
-    as_json: AsJson = False,
-) -> int:
+async def check(ctx: typer.Context, file: Annotated[Path, argument("FILE", "A Rego file.")], data: DataFile = None) -> int:
     """Check whether a policy can be used. Shows what it reads of a call, and whether documents have the right shape."""
     text = text_of(file)
     policy = EmbeddedRego(text)
@@ -283,7 +270,7 @@ async def check(
         words = f"a decision takes about {milliseconds:.1f} ms: rules that differ only in values are quicker as a table"
         warnings.append(Trap(1, words))
     reads = [field for field in INPUT_FIELDS if field in policy.reads.context]
-    if as_json:
+    if as_json():
         emit(
             {
                 "ok": True, "hash": policy.hash, "reasons": policy.has_decision, "reads": reads,
@@ -334,7 +321,6 @@ async def run_tests(
     file: Annotated[Path, argument("FILE", "Cases, as YAML or JSON.")],
     policy: Annotated[Path | None, option("--policy FILE", "This Rego file instead of the one that the cases name.")] = None,
     data: DataFile = None,
-    as_json: AsJson = False,
 ) -> int:
     """Test a policy with the cases of a file. Exit 1 if it decides one of them otherwise than expected."""
     try:
@@ -352,7 +338,7 @@ async def run_tests(
         async with opened(ctx) as app:
             results = run_cases(given.cases, decider(candidate or embedded(app), documents or app.policy.data))
     failed = [result for result in results if not result.ok]
-    if as_json:
+    if as_json():
         emit({"passed": len(results) - len(failed), "failed": len(failed), "cases": [_told(each) for each in results]})
         return 1 if failed else 0
     for result in failed:

@@ -11,7 +11,6 @@ import typer
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import secret_names
 from toolgate.cli.context import (
-    AsJson,
     CommandGroup,
     NotFound,
     Usage,
@@ -24,7 +23,7 @@ from toolgate.cli.context import (
     sentence,
     text_option,
 )
-from toolgate.cli.output import answer, emit, note, say
+from toolgate.cli.output import answer, as_json, emit, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.errors import Failed
@@ -76,13 +75,7 @@ def secrets() -> None: ...
 
 
 @group.command("set")
-async def set_secret(
-    ctx: typer.Context,
-    name: Name,
-    whose: OwnerOptions,
-    where: In = None,
-    as_json: AsJson = False,
-) -> int:
+async def set_secret(ctx: typer.Context, name: Name, whose: OwnerOptions, where: In = None) -> int:
     """Set a secret. Its value is asked for, or read from stdin; it is never an argument, which other programs could see.
 
     \b
@@ -96,17 +89,17 @@ async def set_secret(
         app.secrets.check_place(kept)  # told before anybody is asked for a value
         await app.secrets.set(name, _read_value(name), owner, kept)
     words = f" {name.upper()} for {owner}, in the {'encrypted file' if kept == 'file' else kept}"
-    return answer(as_json, {"name": name.upper(), **asdict(whose), "source": kept}, ("✓ Set", "green"), words)
+    return answer({"name": name.upper(), **asdict(whose), "source": kept}, ("✓ Set", "green"), words)
 
 
 @group.command("list")
-async def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def list_secrets(ctx: typer.Context) -> int:
     """List the secrets. Of each: name, for whom, where it is kept, when it was set."""
     async with opened(ctx) as app:
         sources = app.secrets.list()
     found = [one for source in sources for one in source.secrets]
     states = [(source.name, source.why_not) for source in sources]
-    if as_json:
+    if as_json():
         emit(
             {
                 "secrets": [_plain(one) for one in found],
@@ -127,13 +120,7 @@ async def list_secrets(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command("remove")
-async def remove_secret(
-    ctx: typer.Context,
-    name: Name,
-    whose: OwnerOptions,
-    where: In = None,
-    as_json: AsJson = False,
-) -> int:
+async def remove_secret(ctx: typer.Context, name: Name, whose: OwnerOptions, where: In = None) -> int:
     """Remove a secret. From the named store, or from every store that has it."""
     owner = whose.owner_of(name)
     async with opened(ctx) as app:
@@ -144,7 +131,7 @@ async def remove_secret(
             suggestion="Those of the environment are removed there.",
         )
     words = f" {name.upper()} for {owner} from: {', '.join(removed)}"
-    return answer(as_json, {"name": name.upper(), **asdict(whose), "removed_from": removed}, ("✓ Removed", "green"), words)
+    return answer({"name": name.upper(), **asdict(whose), "removed_from": removed}, ("✓ Removed", "green"), words)
 
 
 @group.command("test")
@@ -153,7 +140,6 @@ async def test_secret(
     tool: Annotated[str, argument("TOOL", "The tool whose credential is tested.")],
     tenant: Annotated[str | None, option("--tenant T", "As this tenant; without it, default.")] = None,
     user: Annotated[str | None, option("--user U", "As this user; without it, local.")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Test whether a tool's credential works. The tool's own test is used (`test_auth`).
 
@@ -167,7 +153,7 @@ async def test_secret(
         except Failed as error:
             error.suggestion = await why_missing(app, tool, actor)
             raise
-    if as_json:
+    if as_json():
         emit({"tool": tool, **tested._asdict()})
     else:
         say((tested.result, RESULT_STYLES[tested.result]), f"  {tool}: {tested.message}")

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolgate.cli.context import AsJson, opened, option
-from toolgate.cli.output import emit, note
+from toolgate.cli.context import opened, option
+from toolgate.cli.output import as_json, emit, note
 from toolgate.extras import require
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ def serve(
     ctx: typer.Context,
     host: Annotated[str | None, option("--host H", "Listen here; without it, 127.0.0.1.")] = None,
     port: Annotated[int | None, option("--port N", "Without it, 8700; 0 takes a free one.", min=0, max=65_535)] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""
 
@@ -31,7 +30,7 @@ def serve(
     from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
 
     async def ready(url: str, http: "HttpApp") -> None:
-        if as_json:
+        if as_json():
             emit({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid()})
         else:
             note(("Toolgate listens on ", "green"), f"{url} (MCP at {url}/mcp). Stop it with Ctrl-C.")

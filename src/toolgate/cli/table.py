@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from toolgate.cli.output import Part, clean, emit, note, say
+from toolgate.cli.output import Part, as_json, clean, emit, note, say
 
 GAP = "  "
 INDENT = "  "
@@ -42,10 +42,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Part]]) -> None:
         _print_line([row[index] for index in used], widths, rights)
 
 
-def listing(as_json: bool, value: Any, header: Sequence[str], rows: Sequence[Sequence[Part]], *, none: str) -> int:
+def listing(value: Any, header: Sequence[str], rows: Sequence[Sequence[Part]], *, none: str) -> int:
     """Prints a list: a value for programs, a table for people, or a sentence that says what would fill it. Gives the exit
     code."""
-    if as_json:
+    if as_json():
         emit(value)
     elif rows:
         table(header, rows)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.context import AsJson, GlobalOptions, NotFound, Usage, argument, global_options, interruptible, option
-from toolgate.cli.output import Part, answer, emit, note, say
+from toolgate.cli.context import GlobalOptions, NotFound, Usage, argument, global_options, interruptible, option
+from toolgate.cli.output import Part, answer, as_json, emit, note, say
 from toolgate.cli.table import STATE_STYLES, listing
 from toolgate.discovery import discover
 from toolgate.project import Project, TrustChange
@@ -25,21 +25,20 @@ def trust(
     path: Annotated[Path | None, argument("PATH", "The folder; without it, this project's.")] = None,
     remove: Annotated[bool, option("--remove", "Trust it no longer.")] = False,
     list_all: Annotated[bool, option("--list", "List the folders that are trusted.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Show which files Toolgate would use, and trust them. Those are settings, policy and tools of a folder, as they are
     now."""
     if remove and list_all:
         raise Usage("--remove and --list cannot be used together.")
     if list_all:
-        return _list(as_json)
+        return _list()
     folder = discover().folder if path is None else Path(os.path.realpath(path))
     if remove:
-        return _remove(folder, as_json)
+        return _remove(folder)
     project = _project(global_options(ctx)) if path is None else _project_at(folder, global_options(ctx))
     changes = project.changes()
     project.agree(changes)
-    if as_json:
+    if as_json():
         emit({"folder": str(folder), "record": str(project.records.path), "files": [_plain(change) for change in changes]})
         return 0
     for change in changes:
@@ -101,10 +100,9 @@ def _project(place: GlobalOptions) -> Project:
     return Project(load_settings(place.settings, place.overrides, untrusted=True))
 
 
-def _list(as_json: bool) -> int:
+def _list() -> int:
     records = TrustRecords(os.environ).all()
     listing(
-        as_json,
         [{"folder": folder, "at": agreed.at, "files": sorted(agreed.files)} for folder, agreed in records.items()],
         ["folder", ">files", ""],
         [
@@ -113,16 +111,16 @@ def _list(as_json: bool) -> int:
         ],
         none="No folder is trusted. `toolgate trust` trusts the files of the folder you are in.",
     )
-    if not as_json and os.environ.get(TRUST_VARIABLE):
+    if not as_json() and os.environ.get(TRUST_VARIABLE):
         note((f"Also trusted, by {TRUST_VARIABLE}: {os.environ[TRUST_VARIABLE]}", "dim"))
     return 0
 
 
-def _remove(folder: Path, as_json: bool) -> int:
+def _remove(folder: Path) -> int:
     if not TrustRecords(os.environ).forget(folder):
         raise NotFound(f"{folder} is not trusted.", suggestion="`toolgate trust --list` shows which folders are.")
     told = {"folder": str(folder), "removed": True}
-    return answer(as_json, told, ("✓ Removed", "green"), f": {folder} is no longer trusted")
+    return answer(told, ("✓ Removed", "green"), f": {folder} is no longer trusted")
 
 
 def _line(change: TrustChange) -> list[Part]:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, NotFound, Tenant, User, actor_of, argument, opened, option
-from toolgate.cli.output import emit, note
+from toolgate.cli.context import NotFound, Tenant, User, actor_of, argument, opened, option
+from toolgate.cli.output import as_json, emit, note
 from toolgate.cli.table import table
 from toolgate.model import Actor
 from toolgate.undo import Undone
@@ -23,7 +23,6 @@ async def undo(
     dry_run: Annotated[bool, option("--dry-run", "Only say what would be done.")] = False,
     tenant: Tenant = None,
     user: User = None,
-    as_json: AsJson = False,
 ) -> int:
     """Put back what a call changed. Files become as they were, and what it made is removed."""
     actor = actor_of(tenant, None, user)
@@ -33,7 +32,7 @@ async def undo(
             done = await app.undo.preview(found, actor=actor, force=force)
         else:
             done = await app.undo.revert(found, actor=actor, force=force)
-    if as_json:
+    if as_json():
         emit({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]})
     else:
         table(["", ""], [[(one.done, PATH_STYLES[one.done]), one.path] for one in done])

@@ -10,8 +10,8 @@ import msgspec
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, CommandGroup, Usage, argument, opened, option
-from toolgate.cli.output import answer, clean, emit, note, say
+from toolgate.cli.context import CommandGroup, Usage, argument, opened, option
+from toolgate.cli.output import answer, as_json, clean, emit, note, say
 from toolgate.cli.prompt import agrees, at_a_terminal
 from toolgate.cli.table import listing
 from toolgate.cli.times import shown
@@ -28,13 +28,12 @@ Paths = Annotated[list[str] | None, argument("[PATH]...", "Only these.")]
 
 
 @group.command("list")
-async def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def list_sets(ctx: typer.Context) -> int:
     """List the sets of changes that were not applied. Of each: who made it, when, and in which workspace."""
     async with opened(ctx) as app:
         found = app.workspace.changes()
     filled = "Changes of code_execute, commands and servers are listed here if sandbox.bring_in does not match them."
     return listing(
-        as_json,
         {"sets": [msgspec.to_builtins(one) for one in found]},
         ["id", "at", "by", ">changes", "workspace"],
         [
@@ -46,13 +45,13 @@ async def list_sets(ctx: typer.Context, as_json: AsJson = False) -> int:
 
 
 @group.command()
-async def show(ctx: typer.Context, number: Id, paths: Paths = None, as_json: AsJson = False) -> int:
+async def show(ctx: typer.Context, number: Id, paths: Paths = None) -> int:
     """Show what a set would change, with the differences of text files."""
     async with opened(ctx) as app:
         one = app.workspace.get(number)
         chosen = [change for change in one.changes if not paths or change.path in paths]
         changes = [(change, difference(app, one, change)) for change in chosen]
-    if as_json:
+    if as_json():
         shown_changes = [{**msgspec.to_builtins(change), "diff": diff} for change, diff in changes]
         emit({"id": one.id, "at": one.at, "by": one.by, "workspace": one.workspace, "changes": shown_changes})
         return 0
@@ -71,7 +70,6 @@ async def take(
     number: Id,
     paths: Paths = None,
     yes: Annotated[bool, option("--yes", "Without asking: you have seen what it changes.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Apply the changes of a set to the workspace. All of them, or those to some paths."""
     if not yes and not at_a_terminal():
@@ -84,7 +82,7 @@ async def take(
         count = plural(len(paths or one.changes), "change")
         agreed = yes or await agrees(f"Make {count} in {clean(one.workspace)}?")
         failed = await app.workspace.take(number, paths or []) if agreed else None
-    if as_json:
+    if as_json():
         emit({"taken": failed is not None, "failed": failed or []})
     elif failed is None:
         note(("Nothing was changed.", "dim"))
@@ -96,12 +94,12 @@ async def take(
 
 
 @group.command()
-async def drop(ctx: typer.Context, number: Id, as_json: AsJson = False) -> int:
+async def drop(ctx: typer.Context, number: Id) -> int:
     """Discard a set of changes."""
     async with opened(ctx) as app:
         one = app.workspace.get(number)
         await app.workspace.drop(one.id)
-    return answer(as_json, {"id": one.id, "dropped": True}, ("✓ Dropped ", "green"), one.id)
+    return answer({"id": one.id, "dropped": True}, ("✓ Dropped ", "green"), one.id)
 
 
 def difference(app: App, one: QuarantineSet, change: QuarantinedChange) -> list[str]:

@@ -6,8 +6,8 @@ import typer
 
 from toolgate.app.checks import Check
 from toolgate.app.checks.servers import server_state
-from toolgate.cli.context import AsJson, CommandGroup, NotFound, opened, option
-from toolgate.cli.output import Part, answer, emit, note, say
+from toolgate.cli.context import CommandGroup, NotFound, opened, option
+from toolgate.cli.output import Part, answer, as_json, emit, note, say
 from toolgate.cli.servers.add import add, import_file
 from toolgate.cli.servers.status import Name, compared_words, known, say_compared
 from toolgate.cli.table import table
@@ -27,12 +27,12 @@ group.command("import")(import_file)
 
 
 @group.command("list")
-async def list_servers(ctx: typer.Context, as_json: AsJson = False) -> int:
+async def list_servers(ctx: typer.Context) -> int:
     """List the servers. Of each: what it is, whether its tools can be called, and what to do if not."""
     async with opened(ctx) as app:
         found = [(one, server_state(one, app.servers.missing_secrets(one.settings))) for one in await app.servers.list()]
         problems, enabled = list(app.servers.problems), app.settings.mcp.enabled
-    if as_json:
+    if as_json():
         emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
         return 0
     table(["name", "what", "state"], [[one.name, one.to_dict()["what"], _cell(check)] for one, check in found])
@@ -53,7 +53,7 @@ def _cell(check: Check) -> Part:
 
 
 @group.command("show")
-async def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def show_server(ctx: typer.Context, name: Name) -> int:
     """Show one server. What it is, what it may do, and all of its tools, prompts and resources."""
     async with opened(ctx) as app:
         status = await known(app, name)
@@ -70,7 +70,7 @@ async def show_server(ctx: typer.Context, name: Name, as_json: AsJson = False) -
         ]
         tools = sorted([*offered, *waiting], key=lambda tool: tool["name"])
     plain = status.to_dict()
-    if as_json:
+    if as_json():
         emit({**plain, "tool_list": tools, "set_aside": [one.id for one in aside]})
         return 0
     say((status.name, "bold"), f"  {plain['what']}")
@@ -112,7 +112,7 @@ FIELD_WORDS = {"isolation": _held, "limits": _limits}
 
 
 @group.command("remove")
-async def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def remove(ctx: typer.Context, name: Name) -> int:
     """Remove a server that was added. Its tools, and what was accepted of them, go with it."""
     async with opened(ctx) as app:
         try:
@@ -120,26 +120,26 @@ async def remove(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int
         except SettingsError as error:
             there = app.servers.has(name)
             raise error if there else NotFound(error.message, suggestion=error.suggestion) from None
-    return answer(as_json, {"name": name, "removed": True}, ("✓ Removed ", "green"), name)
+    return answer({"name": name, "removed": True}, ("✓ Removed ", "green"), name)
 
 
 @group.command("restart")
-async def restart(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def restart(ctx: typer.Context, name: Name) -> int:
     """Restart a server, wherever it runs. That may be `toolgate serve`, `toolgate mcp`, or a program."""
     async with opened(ctx) as app:
         await known(app, name)
         await app.servers.restart(name)
     told = {"name": name, "restarted": True}
-    return answer(as_json, told, ("✓ Restarted ", "green"), f"{name}, where it was running")
+    return answer(told, ("✓ Restarted ", "green"), f"{name}, where it was running")
 
 
 @group.command("refresh")
-async def refresh(ctx: typer.Context, name: Name, as_json: AsJson = False) -> int:
+async def refresh(ctx: typer.Context, name: Name) -> int:
     """Ask a server what it offers now. It is started if need be; what is new, changed or gone is shown."""
     async with opened(ctx) as app:
         await known(app, name)
         compared, status = await app.servers.refresh(name), await app.servers.get(name)
-    if as_json:
+    if as_json():
         emit({**status.to_dict(), **compared_words(compared)})
     else:
         say_compared(status, compared)
@@ -154,7 +154,6 @@ async def log_in(
     accept_issuer: Annotated[
         str | None, option("--accept-issuer URL", "The authorization server, where it is not the one pinned.")
     ] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Log in to a remote server in a browser. Its tokens are kept as secrets, its authorization server is pinned."""
     from toolgate.mcp.client.oauth.login import LoginFailed
@@ -169,13 +168,13 @@ async def log_in(
             raise Denied("MISSING_AUTH", error.message, suggestion=error.suggestion) from None
     pinned = f", authorization server {issuer} (pinned)" if issuer else ""
     told = {"name": name, "logged_in": True, "issuer": issuer}
-    return answer(as_json, told, ("✓ Logged in ", "green"), f"to {name}{pinned}")
+    return answer(told, ("✓ Logged in ", "green"), f"to {name}{pinned}")
 
 
 @group.command("presets")
-def presets(as_json: AsJson = False) -> int:
+def presets() -> int:
     """List the servers that Toolgate knows, and what they need."""
-    if as_json:
+    if as_json():
         emit({"presets": [_preset(name) for name in PRESETS]})
         return 0
     width = max(map(len, PRESETS))

@@ -12,9 +12,9 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.app.server_status import ServerStatus
-from toolgate.cli.context import AsJson, Usage, argument, opened, option
+from toolgate.cli.context import Usage, argument, opened, option
 from toolgate.cli.files import content_of, json_of
-from toolgate.cli.output import complain, emit, note, say
+from toolgate.cli.output import as_json, complain, emit, note, say
 from toolgate.cli.servers.status import Name, compared_words, say_compared
 from toolgate.cli.spinner import StepProgress
 from toolgate.errors import CallError, Failed
@@ -73,7 +73,6 @@ async def add(
     replace: Annotated[bool, option("--replace", "Change the server of this name.")] = False,
     start: Annotated[bool, option("--start/--no-start", "Start it, and see what it has.")] = True,
     keep: Annotated[bool, option("--keep", "Add it even if it cannot be started.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Start a server, see what it has, and add it. One that cannot be started is not kept, unless you say --keep.
 
@@ -89,12 +88,12 @@ async def add(
     async with opened(ctx) as app:
         tried, failure = await _tried(app, name, values, secrets, replace=replace) if start else (False, None)
         if failure is not None and not keep and not (options.oauth and failure.code == "MISSING_AUTH"):
-            return say_not_added(name, failure, words, as_json=as_json)
+            return say_not_added(name, failure, words)
         added = await app.servers.add(name, values, secrets=secrets, replace=replace)
         compared = await app.servers.refresh(name) if tried else None
         status, lacking = await app.servers.get(name), app.servers.missing_secrets(added.settings)
     missing = {"secrets": sorted(secrets), "missing_secrets": list(lacking)}
-    return _say_added(status, compared, failure, missing, as_json=as_json)
+    return _say_added(status, compared, failure, missing)
 
 
 async def _tried(
@@ -117,13 +116,11 @@ def _say_added(
     compared: Comparison | None,
     failure: CallError | None,
     missing: dict[str, list[str]],
-    *,
-    as_json: bool,
 ) -> int:
     name = status.name
     needs_login = failure is not None and status.settings.oauth is not None and failure.code == "MISSING_AUTH"
     code = 1 if failure is not None and not needs_login else 0
-    if as_json:
+    if as_json():
         why = {} if failure is None else {"failure": failure.message}
         emit({**status.to_dict(), **missing, **compared_words(compared), **why})
         return code
@@ -270,11 +267,11 @@ HINTS = {
 """Last words of programs, and what they mostly mean."""
 
 
-def say_not_added(name: str, failure: CallError, command: Sequence[str], *, as_json: bool) -> int:
+def say_not_added(name: str, failure: CallError, command: Sequence[str]) -> int:
     """Tell that a server was not added. Gives the exit code; raises the failure where a program is to read it."""
     lines = (failure.details or {}).get("stderr", [])
     advice = failure.suggestion or _hint(lines) or _default(command, failure)
-    if as_json:
+    if as_json():
         words = f"Server {name} was not added. {failure.message}"
         raise Failed(failure.code, words, suggestion=advice, details=failure.details)
     complain(f"Server {name} was not added. {failure.message.partition(STDERR_PREFIX)[0] if lines else failure.message}")
@@ -318,7 +315,6 @@ async def import_file(
     file: Annotated[str, argument("FILE", "The file; - is stdin.")],
     replace: Annotated[bool, option("--replace", "Change servers of the same name.")] = False,
     use: Annotated[list[str] | None, option("--use-secret NAME", "A secret of yours that it may be given.")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Add the servers of a client's file (mcpServers). Desktop clients and editors have one. Keys in it are kept as
     secrets.
@@ -330,7 +326,7 @@ async def import_file(
     document = json_of(content, file, "Comments and commas at the end are not JSON.")
     async with opened(ctx) as app:
         added, problems = await app.servers.import_from(document, replace=replace, use=use or ())
-    if as_json:
+    if as_json():
         servers = [{"name": one.name, "secrets": sorted(one.secrets), "missing_secrets": list(one.missing)} for one in added]
         emit({"servers": servers, "problems": [problem._asdict() for problem in problems]})
         return 1 if problems else 0

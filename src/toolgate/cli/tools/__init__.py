@@ -10,7 +10,7 @@ import typer
 from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, total
 from toolgate.cli.completion import ToolName
 from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Reason, Usage, actor_of, argument, opened, option
-from toolgate.cli.output import Part, emit, note, say, show
+from toolgate.cli.output import Part, as_json, emit, note, say, show, use_json
 from toolgate.cli.table import listing, table
 from toolgate.cli.tools.accept import accept
 from toolgate.cli.tools.custom import add, new, test
@@ -40,7 +40,8 @@ group = CommandGroup(help="What tools there are, and who has them.", invoke_with
 @group.callback()
 def tools(ctx: typer.Context, as_json: AsJson = False) -> int | Coroutine[None, None, int]:
     if ctx.invoked_subcommand is None:
-        return list_tools(ctx, as_json=as_json)
+        use_json(as_json)
+        return list_tools(ctx)
     if as_json:
         raise Usage(f"--json comes after the command: toolgate tools {ctx.invoked_subcommand} --json.")
     return 0
@@ -57,7 +58,6 @@ async def list_tools(
         bool, option("--all", "Also what the tenant or persona does not have, and why; dynamic tools of all tenants.")
     ] = False,
     whose: ActorOptions = ANYBODY,
-    as_json: AsJson = False,
 ) -> int:
     """List all tools, or those that a tenant or persona has."""
     async with opened(ctx) as app:
@@ -66,7 +66,7 @@ async def list_tools(
         problems, withheld = list(app.tools.problems), app.tools.withheld
         with_tokens = app.settings.show_token_costs
     found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not whose)]
-    if as_json:
+    if as_json():
         emit(
             {
                 "tools": [tool.to_dict() for tool in found],
@@ -126,14 +126,14 @@ def _note_problems(problems: list[ToolProblem]) -> None:
 
 
 @group.command()
-async def info(ctx: typer.Context, name: ToolName, whose: ActorOptions, as_json: AsJson = False) -> int:
+async def info(ctx: typer.Context, name: ToolName, whose: ActorOptions) -> int:
     """Show everything about one tool."""
     async with opened(ctx) as app:
         tool = await find(app, name, whose.actor, only_on=bool(whose))
         auth = tool.entry.auth
         enforced = app.tools.is_enforced(tool.name)
         has_credential = auth is not None and app.secrets.has(auth.config_key, whose.actor)
-    if as_json:
+    if as_json():
         emit(info_to_dict(tool, enforced=enforced))
     else:
         _say_info(tool, enforced=enforced, has_credential=has_credential)
@@ -247,13 +247,13 @@ def _cost(tool: Tool) -> str:
 
 
 @group.command()
-async def tokens(ctx: typer.Context, whose: ActorOptions, as_json: AsJson = False) -> int:
+async def tokens(ctx: typer.Context, whose: ActorOptions) -> int:
     """Show what each enabled tool costs a model to read."""
     async with opened(ctx) as app:
         found, per_million = await listed(app, whose.actor), app.settings.token_price
     found = sorted((tool for tool in found if tool.on), key=lambda tool: (-tool.tokens, tool.name))
     cost = total(found) * per_million / 1_000_000
-    if as_json:
+    if as_json():
         costs = [
             {"name": tool.name, "token_cost": tool.tokens, "declared_tokens": tool.entry.tool.declared_tokens}
             for tool in found
@@ -281,7 +281,6 @@ async def search(
     query: Annotated[list[str], argument("QUERY", "Words to look for.")],
     whose: ActorOptions,
     limit: Annotated[int, option("-n --limit N", "How many to show.", min=1, max=1000)] = 10,
-    as_json: AsJson = False,
 ) -> int:
     """Find tools by words in their names, tags and descriptions."""
     async with opened(ctx) as app:
@@ -289,7 +288,6 @@ async def search(
     ranked = rank(" ".join(query), (tool.entry.tool for tool in known.values()))
     found = [(known[tool.name], score) for tool, score in ranked[:limit]]
     return listing(
-        as_json,
         {"tools": [{**tool.to_dict(), "score": score} for tool, score in found]},
         ["", ""],
         [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
@@ -302,7 +300,6 @@ async def export_tools(
     ctx: typer.Context,
     shape: Annotated[Format, option("--format", "Whose shape.", show_default=False)],
     whose: ActorOptions,
-    as_json: AsJson = False,
 ) -> int:
     """Print definitions for models, MCP clients or programs. A program gets functions that it can call."""
     async with opened(ctx) as app:
@@ -311,7 +308,7 @@ async def export_tools(
             found = await app.tools.typed(shape, whose.actor)
         else:
             found = await app.tools.export(shape, whose.actor)
-    if as_json:
+    if as_json():
         emit(found)
     elif isinstance(found, str):
         say(found, lines=True)
@@ -338,18 +335,18 @@ class FlagOptions:
 
 
 @group.command()
-async def enable(ctx: typer.Context, name: ToolName, flag: FlagOptions, as_json: AsJson = False) -> int:
+async def enable(ctx: typer.Context, name: ToolName, flag: FlagOptions) -> int:
     """Enable a tool for everybody, a tenant or a persona."""
-    return await _switch(ctx, name, True, flag, as_json)
+    return await _switch(ctx, name, True, flag)
 
 
 @group.command()
-async def disable(ctx: typer.Context, name: ToolName, flag: FlagOptions, as_json: AsJson = False) -> int:
+async def disable(ctx: typer.Context, name: ToolName, flag: FlagOptions) -> int:
     """Disable a tool for everybody, a tenant or a persona."""
-    return await _switch(ctx, name, False, flag, as_json)
+    return await _switch(ctx, name, False, flag)
 
 
-async def _switch(ctx: typer.Context, name: str, on: bool, flag: FlagOptions, as_json: bool) -> int:
+async def _switch(ctx: typer.Context, name: str, on: bool, flag: FlagOptions) -> int:
     tenant, persona = flag.tenant, flag.persona
     if tenant is not None and persona is not None:
         raise Usage("A tool is switched for a tenant or for a persona, not for both at once.")
@@ -362,7 +359,7 @@ async def _switch(ctx: typer.Context, name: str, on: bool, flag: FlagOptions, as
             if app.tools.flag(name, tenant=tenant, persona=persona) != on:
                 raise StoreError(f"{name} could not be switched: it belongs to tenant {before.entry.tool.tenant}.")
         after = await find(app, name, whose)
-    if as_json:
+    if as_json():
         emit(
             {
                 "tool": name, "enabled": after.on, "changed": changed, "tenant": tenant, "persona": persona,

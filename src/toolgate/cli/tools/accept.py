@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.context import AsJson, NotFound, Usage, argument, opened, option
-from toolgate.cli.output import emit, note, say
+from toolgate.cli.context import NotFound, Usage, argument, opened, option
+from toolgate.cli.output import as_json, emit, note, say
 from toolgate.cli.prompt import ask, at_a_terminal
 from toolgate.errors import CallError, nearest, plural
 from toolgate.mcp.review import PendingDefinition, visible
@@ -28,7 +28,6 @@ async def accept(
     ] = False,
     yes: Annotated[bool, option("--yes", "Accept what is shown without asking.")] = False,
     full: Annotated[bool, option("--full", "Show definitions whole, with their schemas.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""
     names = named or []
@@ -37,8 +36,8 @@ async def accept(
             "Name a tool or a server, or say --all.", suggestion="`toolgate servers list` shows where something waits."
         )
     if yes:
-        return await _accept_all(ctx, names, full=full, as_json=as_json)
-    if as_json:
+        return await _accept_all(ctx, names, full=full)
+    if as_json():
         async with opened(ctx) as app:
             emit({"waiting": [one.to_dict() for one in await chosen(app, names)], "accepted": []})
         return 0
@@ -49,15 +48,15 @@ async def accept(
     return await _ask(ctx, names, everything=everything, full=full)
 
 
-async def _accept_all(ctx: typer.Context, names: list[str], *, full: bool, as_json: bool) -> int:
+async def _accept_all(ctx: typer.Context, names: list[str], *, full: bool) -> int:
     async with opened(ctx) as app:
         shown = await chosen(app, names)
-        if not as_json:
+        if not as_json():
             for one in shown:
                 say_waiting(one, full=full)
         accepted = await app.servers.accept(shown)
     left = [one for one in shown if one not in accepted]
-    if as_json:
+    if as_json():
         emit({"waiting": [one.to_dict() for one in left], "accepted": [_brief(one) for one in accepted]})
     else:
         _say_accepted(accepted, left)

@@ -9,8 +9,8 @@ import typer
 from toolgate.app.app import App
 from toolgate.app.tools import AddedTool
 from toolgate.cli.catalog import find
-from toolgate.cli.context import AsJson, NotFound, Usage, argument, diverted, opened, option
-from toolgate.cli.output import Part, Unwritable, emit, note, say
+from toolgate.cli.context import NotFound, Usage, argument, diverted, opened, option
+from toolgate.cli.output import Part, Unwritable, as_json, emit, note, say
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.table import table
 from toolgate.errors import plural
@@ -23,7 +23,6 @@ async def add(
     ctx: typer.Context,
     from_file: Annotated[Path, option("--from-file FILE", "The YAML file of the tool.", show_default=False)],
     force: Annotated[bool, option("--force", "Replace the custom tool of the same name.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
     if not from_file.exists():
@@ -31,7 +30,7 @@ async def add(
     content = read_tool_file(from_file)
     async with opened(ctx) as app:
         added, loads = await _add(app, content, from_file, force=force), app.settings.auto_load_custom_tools
-    if as_json:
+    if as_json():
         emit(_plain(added, loads))
         return 0
     entry, examples = added.tool.entry, added.tool.program.examples
@@ -51,7 +50,6 @@ async def new(
     ctx: typer.Context,
     name: Annotated[str, argument("NAME", "What the tool is to be called.")],
     runtime: Annotated[Runtime, option("--runtime", "What it is written in.")] = "typescript",
-    as_json: AsJson = False,
 ) -> int:
     """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
     if not TOOL_NAME.match(name):
@@ -62,7 +60,7 @@ async def new(
     async with opened(ctx) as app:
         added = await _add(app, template(name, runtime), app.settings.home / "tools" / f"{name}.yml")
         loads = app.settings.auto_load_custom_tools
-    if as_json:
+    if as_json():
         emit(_plain(added, loads))
         return 0
     say(("✓ New tool", "green"), f": {name} ({runtime}) in {added.file}")
@@ -122,13 +120,12 @@ async def test(
     ctx: typer.Context,
     name: Annotated[str, argument("NAME", "The custom tool.")],
     yes: Annotated[bool, option("--yes", "Approve each example as the person at this machine.")] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Run a custom tool's own examples, and compare. Exit 0 if all of them pass."""
     async with opened(ctx) as app:
         tried = await _try_all(app, name, yes=yes)
     failed = [one for one in tried if one.why is not None]
-    if as_json:
+    if as_json():
         emit(
             {
                 "tool": name, "passed": len(tried) - len(failed), "failed": len(failed),
