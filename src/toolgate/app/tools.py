@@ -195,7 +195,7 @@ class ToolsFacet(CallableFacet):
             raise DefinitionError(
                 name,
                 [Fault("name", f"{target} is there already")],
-                suggestion="Edit that file, give the new tool another name, or replace it: `toolgate tools add --force`.",
+                suggestion="Edit that file, rename the tool, or replace it: `toolgate tools add --from-file FILE --force`.",
             )
         unchecked = await self._why_unchecked(tool)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from toolgate.cli.context import (
     sentence,
 )
 from toolgate.cli.editor import edited
-from toolgate.cli.output import Part, answer, as_json, clean, emit, note, pretty, say
+from toolgate.cli.output import Part, answer, answered, as_json, clean, emit, note, pretty, say
 from toolgate.cli.prompt import SESSION_SECONDS, agrees, at_a_terminal
 from toolgate.cli.table import listing
 from toolgate.cli.table import state as state_cell
@@ -126,8 +126,7 @@ async def show_approval(ctx: typer.Context, approval_id: ApprovalId, tenant: Own
     whose = _owner(tenant)
     async with opened(ctx) as app:
         approval = await app.approvals.get(*await whole_id(app, "approvals", whose, approval_id))
-    if as_json():
-        emit(to_dict(approval))
+    if answered(to_dict(approval)):
         return 0
     say(approval.request.text(most=WHOLE), lines=True)
     say("  State     ", state_cell(approval.state))
@@ -199,9 +198,7 @@ def _terms(lasting: str | None, session_grant: bool, cap: str | None) -> GrantTe
 def _say_approved(approval: Approval, outcome: Outcome | None) -> int:
     """Shows what came of a yes; gives the exit code."""
     if outcome is not None:
-        if as_json():
-            emit(outcome.to_json())
-        else:
+        if not answered(outcome.to_json()):
             show_outcome(outcome, approval.request.actor)
         return exit_code(outcome)
     if as_json():

@@ -7,7 +7,7 @@ import typer
 
 from toolgate.cli.context import CommandGroup, NotFound, Tenant, ToFile, actor_of, argument, opened
 from toolgate.cli.files import output_to
-from toolgate.cli.output import as_json, clean, emit, note, show
+from toolgate.cli.output import answered, as_json, clean, emit, note, show
 
 group = CommandGroup(help="Whole outputs of which a call gave only a part.", no_args_is_help=True)
 
@@ -37,9 +37,7 @@ async def get(
     if output is not None:
         with output_to(output) as put:
             put(value.encode() if isinstance(value, str) else content)
-        if as_json():
-            emit({"id": artifact_id, "output": str(output), "bytes": output.stat().st_size})
-        else:
+        if not answered({"id": artifact_id, "output": str(output), "bytes": output.stat().st_size}):
             note(f"{output.stat().st_size:,} bytes written to {output}")
     elif as_json():
         emit(content)

@@ -17,7 +17,7 @@ import typer
 from toolgate.app.app import App
 from toolgate.cli.context import CommandGroup, NotFound, OnlyTenant, ToFile, Usage, argument, opened, option, text_option
 from toolgate.cli.files import content_of, output_to
-from toolgate.cli.output import Part, answer, as_json, clean, emit, note, say, show
+from toolgate.cli.output import Part, answer, answered, as_json, clean, emit, note, say, show
 from toolgate.cli.table import STATE_STYLES
 from toolgate.cli.times import iso, shown
 from toolgate.cli.waterfall import show_details
@@ -165,9 +165,7 @@ async def _follow(app: App, seq: int, wanted: tuple[str | None, str | None, str 
 def _print(records: list[AuditRecord]) -> None:
     tool_width = max((len(record.tool) for record in records), default=0)
     for record in records:
-        if as_json():
-            emit(record.to_json())
-        else:
+        if not answered(record.to_json()):
             say(*record.to_line(min(max(tool_width, 12), 40), brief=sys.stdout.isatty()), hang=HANG)
 
 
@@ -345,9 +343,7 @@ async def export(
     rows = await _export(ctx, shape, output, first)
     if output is None:
         return 0
-    if as_json():
-        emit({"rows": rows, "format": shape, "output": str(output)})
-    else:
+    if not answered({"rows": rows, "format": shape, "output": str(output)}):
         note(f"{rows:,} rows written to {output}")
     return 0
 

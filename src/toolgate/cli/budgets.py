@@ -9,7 +9,7 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.context import CommandGroup, OnlyTenant, Usage, opened, option, sentence, text_option
-from toolgate.cli.output import as_json, emit, note, say
+from toolgate.cli.output import answered, note, say
 from toolgate.cli.table import listing
 from toolgate.cli.times import iso, shown
 from toolgate.gates.quota.budget_accounts import EACH, BudgetStatus, described, new_budget, scope_of, zone
@@ -119,8 +119,7 @@ async def set_budgets(
         if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.tools.entries()):
             note((f"There is no tool named {tool!r} now; the budget applies once there is.", "yellow"))
         done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
-    if as_json():
-        emit({"budgets": [one.to_dict() for one in done]})
+    if answered({"budgets": [one.to_dict() for one in done]}):
         return 0
     for one in done:
         one.tell()

@@ -16,7 +16,7 @@ from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
 from toolgate.cli.context import CallerOptions, Session, Usage, diverted, naming, opened, option
-from toolgate.cli.output import as_json, complain, emit, emit_error, note, show
+from toolgate.cli.output import answered, as_json, complain, emit_error, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
 from toolgate.errors import span_words
@@ -81,9 +81,7 @@ def call(
         outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options))
     except KeyboardInterrupt:
         return _interrupted()
-    if as_json():
-        emit(outcome.to_json())
-    else:
+    if not answered(outcome.to_json()):
         show_outcome(outcome, actor, advice)
     return exit_code(outcome)
 

@@ -7,7 +7,7 @@ import typer
 
 from toolgate.cli.catalog import bar
 from toolgate.cli.context import OnlyTenant, opened, option
-from toolgate.cli.output import as_json, emit, note, say
+from toolgate.cli.output import answered, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
 from toolgate.errors import plural
@@ -27,13 +27,11 @@ async def costs(
     async with opened(ctx) as app:
         lines = await app.budgets.costs(by, since=begin, tenant=tenant)
     total, calls = sum(line.nano for line in lines), sum(line.calls for line in lines)
-    if as_json():
-        emit(
-            {
-                "by": by, "since": iso(begin), "tenant": tenant, "calls": calls, "cost_usd": total / NANO,
-                "lines": [_plain(line, by, total) for line in lines],
-            }
-        )  # fmt: skip
+    told = {
+        "by": by, "since": iso(begin), "tenant": tenant, "calls": calls, "cost_usd": total / NANO,
+        "lines": [_plain(line, by, total) for line in lines],
+    }  # fmt: skip
+    if answered(told):
         return 0
     if not lines:
         more = "`toolgate costs --since 52w` looks further back; every call counts: `toolgate call NAME KEY=VALUE …`."

@@ -8,7 +8,7 @@ from toolgate.cli.arguments import merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
 from toolgate.cli.context import CallerOptions, Session, entry_named, opened, option
-from toolgate.cli.output import as_json, emit, note, say
+from toolgate.cli.output import answered, note, say
 from toolgate.pipeline.explain import Explanation
 
 SIGNS = {"pass": ("✓", "green"), "deny": ("✗", "red"), "ask": ("?", "yellow"), "unknown": ("·", "dim")}
@@ -38,9 +38,7 @@ async def explain(
         arguments = merge(whole or {}, given, schema_of(app, name, actor))
         found = await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
         advice = await why_missing(app, name, actor) if entry_named(app, name, actor) is None else None
-    if as_json():
-        emit(found.to_dict())
-    else:
+    if not answered(found.to_dict()):
         _show(found)
         if advice is not None:
             note(advice)

@@ -18,7 +18,7 @@ from toolgate.cli.context import (
     option,
     text_option,
 )
-from toolgate.cli.output import Part, answer, as_json, clean, emit, note, say
+from toolgate.cli.output import Part, answer, answered, clean, note, say
 from toolgate.cli.table import listing, state
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.errors import KeyRefused, nearest
@@ -63,8 +63,7 @@ async def create(
     by = actor_of(tenant, None, LOCAL.user)
     async with opened(ctx) as app:
         key, text = await app.keys.create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
-    if as_json():
-        emit({**_to_dict(key), "key": text})
+    if answered({**_to_dict(key), "key": text}):
         return 0
     say(text)
     until = "does not expire" if key.expires_at is None else f"expires {shown(key.expires_at)}"

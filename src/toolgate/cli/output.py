@@ -86,11 +86,16 @@ def emit_error(code: str, message: str, suggestion: str | None, details: dict[st
     emit({"error": {"code": code, "message": message, "retryable": False, "suggestion": suggestion, "details": details}})
 
 
-def answer(value: Any, *parts: Part, code: int = 0) -> int:
-    """Prints what a command did: the value for programs, a line for people. Gives the exit code."""
+def answered(value: Any) -> bool:
+    """Prints the answer for programs, if one reads it; False if it is still to be shown to people."""
     if _as_json:
         emit(value)
-    else:
+    return _as_json
+
+
+def answer(value: Any, *parts: Part, code: int = 0) -> int:
+    """Prints what a command did: the value for programs, a line for people. Gives the exit code."""
+    if not answered(value):
         say(*parts)
     return code
 

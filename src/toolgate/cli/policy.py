@@ -22,7 +22,7 @@ from toolgate.cli.context import (
     readable,
 )
 from toolgate.cli.files import json_of, text_of
-from toolgate.cli.output import Part, answer, as_json, emit, note, say, show, write
+from toolgate.cli.output import Part, answer, answered, as_json, emit, note, say, show, write
 from toolgate.cli.table import state, table
 from toolgate.cli.times import since_when
 from toolgate.errors import ToolgateError, nearest, plural
@@ -100,9 +100,7 @@ async def replay_calls(
 
     async with opened(ctx) as app:
         found = await app.policy.replay(text, since=start, tenant=tenant)
-    if as_json():
-        emit(found.to_dict())
-    else:
+    if not answered(found.to_dict()):
         _say(found)
     return 0
 
@@ -114,8 +112,7 @@ async def show_observed(ctx: typer.Context, since: Since = None, tenant: OnlyTen
 
     async with opened(ctx) as app:
         found = await app.policy.observed(since=start, tenant=tenant)
-    if as_json():
-        emit({name: each.to_dict() for name, each in found.items()})
+    if answered({name: each.to_dict() for name, each in found.items()}):
         return 0
     if not found:
         say("No call on record was observed. The setting policy.observe names the Rego files to observe.")
@@ -178,9 +175,7 @@ async def show_data(ctx: typer.Context) -> int:
     """Show the documents that the policy looks at."""
     async with opened(ctx) as app:
         found: dict[str, Any] = await app.policy.documents()
-    if as_json():
-        emit(found)
-    else:
+    if not answered(found):
         show(found)
     return 0
 
@@ -270,14 +265,12 @@ async def check(ctx: typer.Context, file: Annotated[Path, argument("FILE", "A Re
         words = f"a decision takes about {milliseconds:.1f} ms: rules that differ only in values are quicker as a table"
         warnings.append(Trap(1, words))
     reads = [field for field in INPUT_FIELDS if field in policy.reads.context]
-    if as_json():
-        emit(
-            {
-                "ok": True, "hash": policy.hash, "reasons": policy.has_decision, "reads": reads,
-                "decision_ms": round(milliseconds, 3),
-                "warnings": [{"line": warning.line, "message": warning.words} for warning in warnings],
-            }
-        )  # fmt: skip
+    told = {
+        "ok": True, "hash": policy.hash, "reasons": policy.has_decision, "reads": reads,
+        "decision_ms": round(milliseconds, 3),
+        "warnings": [{"line": warning.line, "message": warning.words} for warning in warnings],
+    }  # fmt: skip
+    if answered(told):
         return 0
     say(("✓ The policy compiles", "green"), f": {policy.hash[:16]}")
     given = "it has a rule decision" if policy.has_decision else "no rule named decision, so Toolgate words the reasons"
@@ -300,16 +293,11 @@ async def _unknown_arguments(ctx: typer.Context, policy: EmbeddedRego) -> list[T
             known = {name for entry in app.tools.entries() for name in entry.tool.input_schema.get("properties", ())}
     except ToolgateError:  # the policy in force may be the one that is being mended
         return []
+    unknown = [(one, nearest(one.name, known)) for one in policy.arguments if one.name not in known]
     return [
-        Trap(argument.line, f"no tool takes an argument {argument.name}" + _did_you_mean(argument.name, known))
-        for argument in policy.arguments
-        if argument.name not in known
+        Trap(one.line, f"no tool takes an argument {one.name}" + (f": did you mean {near}?" if near else ""))
+        for one, near in unknown
     ]
-
-
-def _did_you_mean(name: str, known: set[str]) -> str:
-    near = nearest(name, known)
-    return f": did you mean {near}?" if near else ""
 
 
 # -- cases

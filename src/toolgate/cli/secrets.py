@@ -2,9 +2,8 @@
 
 import sys
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from getpass import getpass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,7 +22,7 @@ from toolgate.cli.context import (
     sentence,
     text_option,
 )
-from toolgate.cli.output import answer, as_json, emit, note, say
+from toolgate.cli.output import answer, answered, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
 from toolgate.errors import Failed
@@ -39,15 +38,8 @@ RESULT_STYLES = {
 group = CommandGroup(help="Secrets that tools are given: names, never values.", no_args_is_help=True)
 
 
-class SecretStore(StrEnum):
-    """The places in which a secret can be put."""
-
-    file = "file"
-    keyring = "keyring"
-
-
 Name = Annotated[str, argument("NAME", "The secret: letters, digits and _.", autocompletion=secret_names)]
-In = Annotated[SecretStore | None, option("--in", "Where it is kept.", show_default=False)]
+In = Annotated[Literal["file", "keyring"] | None, option("--in", "Where it is kept.", show_default=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +77,7 @@ async def set_secret(ctx: typer.Context, name: Name, whose: OwnerOptions, where:
     """
     owner = whose.owner_of(name)
     async with opened(ctx) as app:
-        kept = (where or SecretStore.file).value
+        kept = where or "file"
         app.secrets.check_place(kept)  # told before anybody is asked for a value
         await app.secrets.set(name, _read_value(name), owner, kept)
     words = f" {name.upper()} for {owner}, in the {'encrypted file' if kept == 'file' else kept}"
@@ -99,13 +91,11 @@ async def list_secrets(ctx: typer.Context) -> int:
         sources = app.secrets.list()
     found = [one for source in sources for one in source.secrets]
     states = [(source.name, source.why_not) for source in sources]
-    if as_json():
-        emit(
-            {
-                "secrets": [_plain(one) for one in found],
-                "sources": [{"name": name, "available": why is None, "why_not": why} for name, why in states],
-            }
-        )
+    told = {
+        "secrets": [_plain(one) for one in found],
+        "sources": [{"name": name, "available": why is None, "why_not": why} for name, why in states],
+    }  # fmt: skip
+    if answered(told):
         return 0
     table(
         ["name", "for", "kept in", "set"],
@@ -124,7 +114,7 @@ async def remove_secret(ctx: typer.Context, name: Name, whose: OwnerOptions, whe
     """Remove a secret. From the named store, or from every store that has it."""
     owner = whose.owner_of(name)
     async with opened(ctx) as app:
-        removed = await app.secrets.remove(name, owner, None if where is None else where.value)
+        removed = await app.secrets.remove(name, owner, where)
     if not removed:
         raise NotFound(
             f"There is no secret named {name!r} for {owner} that could be removed: see toolgate secrets list.",
@@ -153,9 +143,7 @@ async def test_secret(
         except Failed as error:
             error.suggestion = await why_missing(app, tool, actor)
             raise
-    if as_json():
-        emit({"tool": tool, **tested._asdict()})
-    else:
+    if not answered({"tool": tool, **tested._asdict()}):
         say((tested.result, RESULT_STYLES[tested.result]), f"  {tool}: {tested.message}")
         if tested.advice:
             note(tested.advice)

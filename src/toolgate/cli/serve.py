@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolgate.cli.context import opened, option
-from toolgate.cli.output import as_json, emit, note
+from toolgate.cli.output import answered, note
 from toolgate.extras import require
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def serve(
     from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
 
     async def ready(url: str, http: "HttpApp") -> None:
-        if as_json():
-            emit({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid()})
-        else:
+        if not answered({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid()}):
             note(("Toolgate listens on ", "green"), f"{url} (MCP at {url}/mcp). Stop it with Ctrl-C.")
         if not url.startswith(LOOPBACK):
             note((EXPOSED, "yellow"))

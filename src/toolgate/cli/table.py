@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from toolgate.cli.output import Part, as_json, clean, emit, note, say
+from toolgate.cli.output import Part, answered, clean, note, say
 
 GAP = "  "
 INDENT = "  "
@@ -45,12 +45,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Part]]) -> None:
 def listing(value: Any, header: Sequence[str], rows: Sequence[Sequence[Part]], *, none: str) -> int:
     """Prints a list: a value for programs, a table for people, or a sentence that says what would fill it. Gives the exit
     code."""
-    if as_json():
-        emit(value)
-    elif rows:
+    if not answered(value):
         table(header, rows)
-    else:
-        note((none, "dim"))
+        if not rows:
+            note((none, "dim"))
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from toolgate.cli.context import GlobalOptions, NotFound, Usage, argument, global_options, interruptible, option
-from toolgate.cli.output import Part, answer, as_json, emit, note, say
+from toolgate.cli.output import Part, answer, answered, as_json, note, say
 from toolgate.cli.table import STATE_STYLES, listing
 from toolgate.discovery import discover
 from toolgate.project import Project, TrustChange
@@ -38,8 +38,9 @@ def trust(
     project = _project(global_options(ctx)) if path is None else _project_at(folder, global_options(ctx))
     changes = project.changes()
     project.agree(changes)
-    if as_json():
-        emit({"folder": str(folder), "record": str(project.records.path), "files": [_plain(change) for change in changes]})
+    if answered(
+        {"folder": str(folder), "record": str(project.records.path), "files": [_plain(change) for change in changes]}
+    ):
         return 0
     for change in changes:
         say(*_line(change), hang=HANG)

@@ -6,7 +6,7 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.context import NotFound, Tenant, User, actor_of, argument, opened, option
-from toolgate.cli.output import as_json, emit, note
+from toolgate.cli.output import answered, note
 from toolgate.cli.table import table
 from toolgate.model import Actor
 from toolgate.undo import Undone
@@ -32,9 +32,7 @@ async def undo(
             done = await app.undo.preview(found, actor=actor, force=force)
         else:
             done = await app.undo.revert(found, actor=actor, force=force)
-    if as_json():
-        emit({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]})
-    else:
+    if not answered({"call_id": found, "dry_run": dry_run, "paths": [one._asdict() for one in done]}):
         table(["", ""], [[(one.done, PATH_STYLES[one.done]), one.path] for one in done])
         note((_summary(done, dry_run=dry_run), "dim"))
     return 0

@@ -20,7 +20,6 @@ from toolgate.sandbox.quarantine import QuarantinedChange, QuarantineSet
 
 MAX_DIFF_LINES = 200
 """Of one file."""
-DELETED, ADDED = "red", "green"
 
 group = CommandGroup(help="File changes by programs and servers that wait for review.", no_args_is_help=True)
 Id = Annotated[str, argument("ID", "The id of a set, or how it alone begins.")]
@@ -59,7 +58,7 @@ async def show(ctx: typer.Context, number: Id, paths: Paths = None) -> int:
     for change, diff in changes:
         say("  ", (change.kind.ljust(8), "yellow"), f" {change.path}{_also(one, change)}", (f"  {change.why}", "dim"))
         for line in diff:
-            say("    ", (line, {"-": DELETED, "+": ADDED}.get(line[:1], "dim")))
+            say("    ", (line, {"-": "red", "+": "green"}.get(line[:1], "dim")))
     note((f"Apply: `toolgate workspace take {one.id}`. Discard: `toolgate workspace drop {one.id}`.", "dim"))
     return 0
 

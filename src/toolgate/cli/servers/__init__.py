@@ -7,9 +7,8 @@ import typer
 from toolgate.app.checks import Check
 from toolgate.app.checks.servers import server_state
 from toolgate.cli.context import CommandGroup, NotFound, opened, option
-from toolgate.cli.output import Part, answer, as_json, emit, note, say
-from toolgate.cli.servers.add import add, import_file
-from toolgate.cli.servers.status import Name, compared_words, known, say_compared
+from toolgate.cli.output import Part, answer, answered, note, say
+from toolgate.cli.servers.add import Name, add, compared_words, import_file, known, say_compared
 from toolgate.cli.table import table
 from toolgate.errors import Denied, SettingsError, plural
 from toolgate.mcp.presets import PRESETS
@@ -32,8 +31,7 @@ async def list_servers(ctx: typer.Context) -> int:
     async with opened(ctx) as app:
         found = [(one, server_state(one, app.servers.missing_secrets(one.settings))) for one in await app.servers.list()]
         problems, enabled = list(app.servers.problems), app.settings.mcp.enabled
-    if as_json():
-        emit({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]})
+    if answered({"servers": [one.to_dict() for one, _ in found], "problems": [problem._asdict() for problem in problems]}):
         return 0
     table(["name", "what", "state"], [[one.name, one.to_dict()["what"], _cell(check)] for one, check in found])
     if not found and not problems:
@@ -70,8 +68,7 @@ async def show_server(ctx: typer.Context, name: Name) -> int:
         ]
         tools = sorted([*offered, *waiting], key=lambda tool: tool["name"])
     plain = status.to_dict()
-    if as_json():
-        emit({**plain, "tool_list": tools, "set_aside": [one.id for one in aside]})
+    if answered({**plain, "tool_list": tools, "set_aside": [one.id for one in aside]}):
         return 0
     say((status.name, "bold"), f"  {plain['what']}")
     for field in SHOWN_FIELDS:
@@ -139,9 +136,7 @@ async def refresh(ctx: typer.Context, name: Name) -> int:
     async with opened(ctx) as app:
         await known(app, name)
         compared, status = await app.servers.refresh(name), await app.servers.get(name)
-    if as_json():
-        emit({**status.to_dict(), **compared_words(compared)})
-    else:
+    if not answered({**status.to_dict(), **compared_words(compared)}):
         say_compared(status, compared)
     return 0
 
@@ -174,8 +169,7 @@ async def log_in(
 @group.command("presets")
 def presets() -> int:
     """List the servers that Toolgate knows, and what they need."""
-    if as_json():
-        emit({"presets": [_preset(name) for name in PRESETS]})
+    if answered({"presets": [_preset(name) for name in PRESETS]}):
         return 0
     width = max(map(len, PRESETS))
     for name, preset in PRESETS.items():

@@ -11,19 +11,21 @@ from typing import Annotated, Any, Literal
 import typer
 
 from toolgate.app.app import App
+from toolgate.app.checks.servers import waiting_words
 from toolgate.app.server_status import ServerStatus
-from toolgate.cli.context import Usage, argument, opened, option
+from toolgate.cli.completion import server_names
+from toolgate.cli.context import NotFound, Usage, argument, opened, option
 from toolgate.cli.files import content_of, json_of
 from toolgate.cli.output import as_json, complain, emit, note, say
-from toolgate.cli.servers.status import Name, compared_words, say_compared
 from toolgate.cli.spinner import StepProgress
-from toolgate.errors import CallError, Failed
+from toolgate.errors import CallError, Failed, SettingsError, plural
 from toolgate.extras import require
 from toolgate.mcp.client.backoff import STDERR_PREFIX
 from toolgate.mcp.client.executables import INTERPRETERS, PACKAGE_RUNNERS, find_program, script_in
 from toolgate.mcp.client.mounts import is_shared
-from toolgate.mcp.definitions import Comparison
+from toolgate.mcp.definitions import ITEM_KINDS, Comparison
 from toolgate.mcp.import_files import packaged, with_secret_references, without_secrets
+from toolgate.mcp.pins import label
 from toolgate.mcp.presets import PRESETS
 from toolgate.mcp.server_settings import described, lacks_version
 from toolgate.model import TOOL_NAME, Tier
@@ -31,6 +33,14 @@ from toolgate.settings import ServerSettings
 
 MAX_FILE_BYTES = 4_194_304
 """Of a file that is imported."""
+MAX_NAMED_TOOLS = 20
+METHOD_WORDS = {
+    "resources/read": "reading its resources",
+    "prompts/get": "getting its prompts",
+    "completion/complete": "completing arguments",
+}
+"""Requests to a server besides calls of its tools, for people: each has to be accepted as a tool has."""
+Name = Annotated[str, argument("NAME", "The server.", autocompletion=server_names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,3 +354,44 @@ async def import_file(
         name, each = (added[0].name, "") if len(added) == 1 else ("NAME", "For each: ")
         note((f"Nothing is started yet. {each}toolgate servers refresh {name}, then toolgate tools accept {name}", "dim"))
     return 1 if problems else 0
+
+
+# -- what a new listing has changed
+
+
+async def known(app: App, name: str) -> ServerStatus:
+    """The server of a name."""
+    try:
+        return await app.servers.get(name)
+    except SettingsError as error:
+        raise NotFound(error.message, suggestion=error.suggestion) from None
+
+
+def compared_words(compared: Comparison | None) -> dict[str, Any]:
+    """The changes of a listing, for programs."""
+    return {} if compared is None else {what: [label(key) for key in keys] for what, keys in compared._asdict().items()}
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED_TOOLS:,} more" if len(names) > MAX_NAMED_TOOLS else ""
+    return f"{', '.join(names[:MAX_NAMED_TOOLS])}{more}"
+
+
+def say_compared(status: ServerStatus, compared: Comparison) -> None:
+    """Prints the changes of a listing, for people."""
+    words = {"new": "new", "changed": "changed", "gone": "gone", "taken": "in use from now on"}
+    for what, keys in compared._asdict().items():
+        tools = [label(key) for key in keys if key[0] == "tools/call"]
+        items = [label(key) for key in keys if key[0] in ITEM_KINDS]
+        methods = [METHOD_WORDS[key[0]] for key in keys if key[0] in METHOD_WORDS]
+        if tools:
+            say(f"  {plural(len(tools), 'tool')} {words[what]}: {_some(tools)}")
+        if items:
+            say(f"  {plural(len(items), 'definition')} of prompts and resources {words[what]}: {_some(items)}")
+        if methods:
+            say(f"  {'also ' if tools or items else ''}{words[what]}: {', '.join(methods)}")
+    if not compared.any:
+        has_any = any((*status.tools, *status.items))
+        say(f"  Nothing has changed: {plural(status.accepted, 'tool')} in use." if has_any else "  It has no tools.")
+    if status.waiting:
+        note((f"{waiting_words(status)} to look at: toolgate tools accept {status.name}", "yellow"))

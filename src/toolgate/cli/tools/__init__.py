@@ -1,7 +1,9 @@
 """`toolgate tools`: what there is, what it costs a model to read, and who has it."""
 
-from collections.abc import Coroutine, Iterator
+import re
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from textwrap import shorten
 from typing import Annotated, Any, Literal
 
@@ -10,11 +12,10 @@ import typer
 from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, total
 from toolgate.cli.completion import ToolName
 from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Reason, Usage, actor_of, argument, opened, option
-from toolgate.cli.output import Part, as_json, emit, note, say, show, use_json
+from toolgate.cli.output import Part, answered, as_json, emit, note, say, show, use_json
 from toolgate.cli.table import listing, table
 from toolgate.cli.tools.accept import accept
 from toolgate.cli.tools.custom import add, new, test
-from toolgate.cli.tools.search import rank
 from toolgate.errors import StoreError, plural
 from toolgate.extras import install_command
 from toolgate.model import LOCAL, SOURCES, Entry, Source, Tool, nano
@@ -22,6 +23,12 @@ from toolgate.pipeline.usage import dollars
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.export import is_exact
 
+NAME_WEIGHT, TAG_WEIGHT, CATEGORY_WEIGHT, DESCRIPTION_WEIGHT = 4.0, 3.0, 2.0, 1.0
+"""The worth of a word by where it is found."""
+EXACT, BEGINS, INSIDE = 1.0, 0.8, 0.5
+ALIKE = 0.75
+"""The likeness from which one word counts as a misspelling of another."""
+_WORDS = re.compile(r"[a-z0-9]+")
 BAR_SCALE = 1000
 """Tokens that fill a bar, unless a tool has more."""
 USAGE = """
@@ -66,15 +73,13 @@ async def list_tools(
         problems, withheld = list(app.tools.problems), app.tools.withheld
         with_tokens = app.settings.show_token_costs
     found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not whose)]
-    if as_json():
-        emit(
-            {
-                "tools": [tool.to_dict() for tool in found],
-                "total_tokens": total(found),
-                "problems": [problem._asdict() for problem in problems],
-                "waiting": withheld,
-            }
-        )
+    told = {
+        "tools": [tool.to_dict() for tool in found],
+        "total_tokens": total(found),
+        "problems": [problem._asdict() for problem in problems],
+        "waiting": withheld,
+    }  # fmt: skip
+    if answered(told):
         return 0
     say("Available Tools:\n" if found else _none(source, bool(whose)), lines=True)
     table([""] * 5, [_row(tool, with_tokens=with_tokens, why=everything) for tool in found])
@@ -133,9 +138,7 @@ async def info(ctx: typer.Context, name: ToolName, whose: ActorOptions) -> int:
         auth = tool.entry.auth
         enforced = app.tools.is_enforced(tool.name)
         has_credential = auth is not None and app.secrets.has(auth.config_key, whose.actor)
-    if as_json():
-        emit(info_to_dict(tool, enforced=enforced))
-    else:
+    if not answered(info_to_dict(tool, enforced=enforced)):
         _say_info(tool, enforced=enforced, has_credential=has_credential)
     return 0
 
@@ -285,7 +288,7 @@ async def search(
     """Find tools by words in their names, tags and descriptions."""
     async with opened(ctx) as app:
         known = {tool.name: tool for tool in await listed(app, whose.actor) if tool.on}
-    ranked = rank(" ".join(query), (tool.entry.tool for tool in known.values()))
+    ranked = _rank(" ".join(query), (tool.entry.tool for tool in known.values()))
     found = [(known[tool.name], score) for tool, score in ranked[:limit]]
     return listing(
         {"tools": [{**tool.to_dict(), "score": score} for tool, score in found]},
@@ -293,6 +296,48 @@ async def search(
         [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
         none="No tool was found. `toolgate tools list` shows them all.",
     )
+
+
+def _rank(query: str, tools: Iterable[Tool]) -> list[tuple[Tool, float]]:
+    """The tools in which words of the query are found, best first, with a score from 0 to 1."""
+    wanted = list(dict.fromkeys(_words(query)))
+    scored = [(tool, round(_score(wanted, tool), 4)) for tool in tools] if wanted else []
+    return sorted([(tool, score) for tool, score in scored if score], key=lambda found: (-found[1], found[0].name))
+
+
+def _score(wanted: list[str], tool: Tool) -> float:
+    fields = list(_search_fields(tool))
+    best = [max((weight * _likeness(word, other) for other, weight in fields), default=0.0) for word in wanted]
+    return sum(best) / (NAME_WEIGHT * len(wanted))
+
+
+def _search_fields(tool: Tool) -> Iterator[tuple[str, float]]:
+    yield tool.name.lower(), NAME_WEIGHT
+    for text, weight in (
+        (tool.name, NAME_WEIGHT),
+        (" ".join(tool.tags), TAG_WEIGHT),
+        (tool.category, CATEGORY_WEIGHT),
+        (tool.description, DESCRIPTION_WEIGHT),
+        (" ".join(capability.action for capability in tool.capabilities), DESCRIPTION_WEIGHT),
+    ):
+        yield from ((word, weight) for word in set(_words(text)))
+
+
+def _likeness(wanted: str, word: str) -> float:
+    if wanted == word:
+        return EXACT
+    if len(wanted) >= 2 and word.startswith(wanted):
+        return BEGINS
+    if len(wanted) >= 3 and wanted in word:
+        return INSIDE
+    if len(wanted) < 4 or len(word) < 4 or abs(len(wanted) - len(word)) > 2:
+        return 0.0
+    alike = SequenceMatcher(None, wanted, word)
+    return INSIDE * alike.ratio() if alike.quick_ratio() >= ALIKE and alike.ratio() >= ALIKE else 0.0
+
+
+def _words(text: str) -> list[str]:
+    return _WORDS.findall(text.lower())
 
 
 @group.command("export")
@@ -359,13 +404,11 @@ async def _switch(ctx: typer.Context, name: str, on: bool, flag: FlagOptions) ->
             if app.tools.flag(name, tenant=tenant, persona=persona) != on:
                 raise StoreError(f"{name} could not be switched: it belongs to tenant {before.entry.tool.tenant}.")
         after = await find(app, name, whose)
-    if as_json():
-        emit(
-            {
-                "tool": name, "enabled": after.on, "changed": changed, "tenant": tenant, "persona": persona,
-                "token_cost": after.tokens, "why_disabled": after.why_off,
-            }
-        )  # fmt: skip
+    told = {
+        "tool": name, "enabled": after.on, "changed": changed, "tenant": tenant, "persona": persona,
+        "token_cost": after.tokens, "why_disabled": after.why_off,
+    }  # fmt: skip
+    if answered(told):
         return 0
     if changed:
         tokens = f" ({'+' if on else '-'}{after.tokens} tokens)" if before.on != after.on else ""

@@ -7,7 +7,7 @@ import typer
 
 from toolgate.app.app import App
 from toolgate.cli.context import NotFound, Usage, argument, opened, option
-from toolgate.cli.output import as_json, emit, note, say
+from toolgate.cli.output import answered, as_json, emit, note, say
 from toolgate.cli.prompt import ask, at_a_terminal
 from toolgate.errors import CallError, nearest, plural
 from toolgate.mcp.review import PendingDefinition, visible
@@ -56,9 +56,8 @@ async def _accept_all(ctx: typer.Context, names: list[str], *, full: bool) -> in
                 say_waiting(one, full=full)
         accepted = await app.servers.accept(shown)
     left = [one for one in shown if one not in accepted]
-    if as_json():
-        emit({"waiting": [one.to_dict() for one in left], "accepted": [_brief(one) for one in accepted]})
-    else:
+    taken = [{"name": one.name, "server": one.server, "tool": one.label, "hash": one.hash} for one in accepted]
+    if not answered({"waiting": [one.to_dict() for one in left], "accepted": taken}):
         _say_accepted(accepted, left)
     return 1 if left else 0
 
@@ -214,7 +213,3 @@ def _say_accepted(accepted: list[PendingDefinition], left: list[PendingDefinitio
         note((f"{one.name} has changed since it was shown, and was not accepted: look again.", "yellow"))
     if not accepted and not left:
         note(("Nothing was accepted.", "dim"))
-
-
-def _brief(one: PendingDefinition) -> dict[str, str]:
-    return {"name": one.name, "server": one.server, "tool": one.label, "hash": one.hash}

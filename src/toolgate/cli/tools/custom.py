@@ -10,7 +10,7 @@ from toolgate.app.app import App
 from toolgate.app.tools import AddedTool
 from toolgate.cli.catalog import find
 from toolgate.cli.context import NotFound, Usage, argument, diverted, opened, option
-from toolgate.cli.output import Part, Unwritable, as_json, emit, note, say
+from toolgate.cli.output import Part, Unwritable, answered, note, say
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.table import table
 from toolgate.errors import plural
@@ -30,8 +30,7 @@ async def add(
     content = read_tool_file(from_file)
     async with opened(ctx) as app:
         added, loads = await _add(app, content, from_file, force=force), app.settings.auto_load_custom_tools
-    if as_json():
-        emit(_plain(added, loads))
+    if answered(_plain(added, loads)):
         return 0
     entry, examples = added.tool.entry, added.tool.program.examples
     say(
@@ -60,8 +59,7 @@ async def new(
     async with opened(ctx) as app:
         added = await _add(app, template(name, runtime), app.settings.home / "tools" / f"{name}.yml")
         loads = app.settings.auto_load_custom_tools
-    if as_json():
-        emit(_plain(added, loads))
+    if answered(_plain(added, loads)):
         return 0
     say(("✓ New tool", "green"), f": {name} ({runtime}) in {added.file}")
     _note_troubles(added, loads)
@@ -125,17 +123,14 @@ async def test(
     async with opened(ctx) as app:
         tried = await _try_all(app, name, yes=yes)
     failed = [one for one in tried if one.why is not None]
-    if as_json():
-        emit(
-            {
-                "tool": name, "passed": len(tried) - len(failed), "failed": len(failed),
-                "examples": [
-                    {"name": one.label, "passed": one.why is None, "why": one.why, "outcome": one.outcome.to_dict()}
-                    for one in tried
-                ],
-            }
-        )  # fmt: skip
-    else:
+    told = {
+        "tool": name, "passed": len(tried) - len(failed), "failed": len(failed),
+        "examples": [
+            {"name": one.label, "passed": one.why is None, "why": one.why, "outcome": one.outcome.to_dict()}
+            for one in tried
+        ],
+    }  # fmt: skip
+    if not answered(told):
         _say_examples(name, tried, failed)
     return 1 if failed else 0
 
@@ -190,7 +185,12 @@ def same(expected: Any, given: Any) -> bool:
 
 def _say_examples(name: str, tried: list[ExampleRun], failed: list[ExampleRun]) -> None:
     rows = [
-        [RESULT_MARKS[one.why is None], one.label, _ended(one.outcome), f"{one.outcome.metrics.duration_ms:,.1f}"]
+        [
+            RESULT_MARKS[one.why is None],
+            one.label,
+            one.outcome.error.code if one.outcome.error is not None else one.outcome.status,
+            f"{one.outcome.metrics.duration_ms:,.1f}",
+        ]
         for one in tried
     ]
     table(["", "example", "outcome", ">ms"], rows)
@@ -203,10 +203,6 @@ def _say_examples(name: str, tried: list[ExampleRun], failed: list[ExampleRun]) 
         (f", {len(failed)} failed" if failed else "", "red"),
         lines=True,
     )
-
-
-def _ended(outcome: Outcome) -> str:
-    return outcome.error.code if outcome.error is not None else outcome.status
 
 
 def _shown(value: Any) -> str:
