@@ -1,8 +1,8 @@
 """The terminal door: one file per command group. `main` puts them together and turns errors into exit codes.
 
-A command opens an App, asks it, and hands what it got to `output`: lines for people, one line of JSON for programs. It is a
-function, or a coroutine function that `main` runs in an event loop, and gives its exit code: 0 success, 1 failure or
-denied, 2 usage, 3 pending.
+A command opens an App, asks it, and hands what it got to `output`: lines for people, one line of JSON for programs (every
+command takes --json). It is a function, or a coroutine function that `main` runs in an event loop, and gives its exit code:
+0 success, 1 failure or denied, 2 usage, 3 pending.
 """
 
 import gc

@@ -184,7 +184,6 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, one in known.items()
         for option in (inspect.signature(groups[name]).parameters.values() if name in groups else (one,))
     ]
-
     flat.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson))
 
     @wraps(function)

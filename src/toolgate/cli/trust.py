@@ -57,7 +57,7 @@ def ask(place: GlobalOptions) -> bool:
     """Asks the person at the terminal, if there is one, whether to trust what is there. Only a clear yes is one."""
     from toolgate.cli.prompt import at_a_terminal
 
-    if not at_a_terminal() or "--json" in sys.argv:
+    if not at_a_terminal() or as_json():
         return False
     project = _project(place)
     note(f"Toolgate would use these files in {project.folder}, and you have not trusted them as they are now:")
