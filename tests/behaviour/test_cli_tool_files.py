@@ -110,7 +110,7 @@ def test_a_new_tool_takes_no_name_and_no_file_that_is_taken(terminal: Terminal) 
     again = terminal("tools", "new", "welcome", "--runtime", "node")
     assert again.code == 1
     assert "welcome.yml is there already" in again.err
-    assert "another name" in again.err
+    assert "rename the tool" in again.err
     assert tools_in(terminal) == before
     assert terminal("tools", "new", "welcome", "--json").json["error"]["code"] == "DEFINITION_ERROR"
 
