@@ -246,6 +246,17 @@ async def test_wrong_credentials_are_an_error_that_does_not_show_them() -> None:
         assert "wrong-secret" not in str(error)
 
 
+async def test_a_server_that_refuses_even_a_new_token_is_said_to_refuse_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with guarded() as (authority, url, _):
+        registered(authority)
+        monkeypatch.setattr(authority, "allows", lambda *_: None)
+        server = guarded_by(url, grant="client_credentials", client_id="machine", client_secret="{{secret:MACHINE}}")
+        async with Vault(MACHINE="s3cret+/=").process(server) as servers:
+            error = await refused(servers)
+        assert error.code == "MISSING_AUTH"
+        assert "refused the credentials: HTTP 401" in str(error)
+
+
 async def test_a_missing_client_secret_is_named() -> None:
     async with guarded() as (_, url, _):
         server = guarded_by(url, client_id="machine", client_secret="{{secret:MACHINE}}")

@@ -59,8 +59,7 @@ HEARTBEAT_METHODS = frozenset({"ping", "server/discover"})
 ABANDONED_CALL_SECONDS = 600.0
 """The least time that a server is taken to go on with an abandoned call."""
 REASON_SECONDS = 3.0
-"""How long a failed request waits for the reason."""
-
+"""Seconds that a failed request waits for the reason."""
 MAX_MESSAGES_PER_TURN = 32
 """Messages that are delivered before other tasks have their turn."""
 MAX_BURST_MESSAGES, MESSAGES_PER_SECOND = 2_000, 2_000.0
@@ -207,12 +206,6 @@ class Connection:
             self.begun.set()
             self.end()
 
-    async def agree(self, era: Era) -> None:
-        self.about = await agree(self, era)
-        self.modern = self.about.protocol in MODERN_PROTOCOL_VERSIONS
-
-    # Asking
-
     async def request(self, method: str, params: Mapping[str, Any], caller: Caller | None) -> Mapping[str, Any]:
         """Sends a request and returns the plain result; raises the errors of `errors`."""
         if self.ended.done():
@@ -331,7 +324,8 @@ async def open_connection(
     serving = start_task(connection.serve())
     try:
         await connection.begun.wait()
-        await connection.agree(era)
+        connection.about = await agree(connection, era)
+        connection.modern = connection.about.protocol in MODERN_PROTOCOL_VERSIONS
         connection.fast_http = channel.fast_http(connection.about)
         if connection.fast_http is not None:
             connection.fast_http.notice = connection.notice

@@ -9,6 +9,7 @@ remote server is used, since httpx2 takes long to load.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -258,12 +259,13 @@ def _why(error: Exception) -> str:
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
-    """Reads the first part of a body."""
+    """Reads the first part of a body; nothing if that was read before, for a login."""
     read = b""
-    async for chunk in response.aiter_raw():
-        read += chunk
-        if len(read) > MAX_ERROR_BYTES:
-            break
+    with suppress(httpx2.StreamError):
+        async for chunk in response.aiter_raw():
+            read += chunk
+            if len(read) > MAX_ERROR_BYTES:
+                break
     return read
 
 

@@ -137,9 +137,6 @@ def reach_of(settings: ServerSettings) -> NetworkReach:
     return settings.network or ("domains" if settings.domains else "none")
 
 
-# -- without a jail
-
-
 async def _jail(name: str, sandbox: "Sandbox") -> Jail:
     try:
         return await sandbox.server_jail()
@@ -160,17 +157,9 @@ def _start_unsandboxed(name: str, command: "LaunchCommand", given: Mapping[str, 
 
     own = {key: os.environ[key] for key in ("PATH", "HOME", "TMPDIR") if key in os.environ}
     order = ChildPipe.down(b"")
+    subreaper = (sys.executable, "-I", "-S", str(SUBREAPER), str(order.number), str(os.getpid()), str(cwd or "/"))
     launch = Launch(
-        argv=(
-            sys.executable,
-            "-I",
-            "-S",
-            str(SUBREAPER),
-            str(order.number),
-            str(os.getpid()),
-            str(cwd or "/"),
-            *command.argv,
-        ),
+        argv=(*subreaper, *command.argv),
         order=order,
         environment={**own, **locale(), **given},
         kill_signal=signal.SIGUSR1,
@@ -187,9 +176,6 @@ def _start_unsandboxed(name: str, command: "LaunchCommand", given: Mapping[str, 
 def locale() -> dict[str, str]:
     """Language and time zone, the only variables of ours that a server gets."""
     return {key: value for key, value in os.environ.items() if key in LOCALE_VARIABLES or key.startswith("LC_")}
-
-
-# -- in a jail
 
 
 def _refuse_runners(name: str, settings: ServerSettings) -> None:

@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
 MAX_LIST_ITEMS = 10_000
 MAX_LIST_PAGES = 1_000
-LIST_METHODS: dict[ListKind, tuple[str, str, str]] = {
-    "tools": ("tools/list", "tools", "tools"),
-    "prompts": ("prompts/list", "prompts", "prompts"),
-    "resources": ("resources/list", "resources", "resources"),
-    "templates": ("resources/templates/list", "resourceTemplates", "resources"),
+LIST_METHODS: dict[ListKind, tuple[str, str, str, str]] = {
+    "tools": ("tools/list", "tools", "tools", "name"),
+    "prompts": ("prompts/list", "prompts", "prompts", "name"),
+    "resources": ("resources/list", "resources", "resources", "uri"),
+    "templates": ("resources/templates/list", "resourceTemplates", "resources", "uriTemplate"),
 }
-"""By list: the method, the field of the response, and the capability."""
-KEY_FIELDS: dict[ListKind, str] = {"tools": "name", "prompts": "name", "resources": "uri", "templates": "uriTemplate"}
-"""The field that each item must have, as text."""
+"""By list: the method, the field of the response, the capability, and the field that each item must have, as text."""
 METHOD_NOT_FOUND = -32601
 FOREVER = float("inf")
 MAX_LIST_MESSAGES = 64
@@ -39,7 +37,7 @@ logger = logging.getLogger("toolgate.mcp")
 
 async def fetch(connection: "Connection", what: ListKind, settings: ServerSettings) -> tuple[list[dict[str, Any]], float]:
     """Returns a whole list and the seconds that it may be cached. Bounded in number, size and time."""
-    method, field, capability = LIST_METHODS[what]
+    method, field, capability, key = LIST_METHODS[what]
     if capability not in connection.about.capabilities and what != "tools":  # some have tools and don't say so
         return [], FOREVER
     found: list[dict[str, Any]] = []
@@ -54,7 +52,7 @@ async def fetch(connection: "Connection", what: ListKind, settings: ServerSettin
                         INTERNAL_ERROR, f"Server {connection.name} answered {method} without a list of {field}."
                     )
                 left -= _bytes(items, settings.output_bytes)
-                found += [one for one in items if isinstance(one, dict) and isinstance(one.get(KEY_FIELDS[what]), str)]
+                found += [one for one in items if isinstance(one, dict) and isinstance(one.get(key), str)]
                 seconds = min(seconds, _seconds(page, modern=connection.modern))
                 cursor = page.get("nextCursor")
                 if not isinstance(cursor, str) or cursor in seen or len(found) >= MAX_LIST_ITEMS or left < 0:

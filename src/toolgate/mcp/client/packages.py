@@ -60,7 +60,7 @@ SPEC_FORMS: dict[PackageKind, tuple[re.Pattern[str], re.Pattern[str], str]] = {
 MAX_SPEC_CHARS = 214
 INSTALL_STEP_SECONDS = 300.0
 INSTALL_LOCK_SECONDS = 2 * INSTALL_STEP_SECONDS + 30
-"""How long another process may be installing: there are two steps at most."""
+"""Seconds that another process may be installing: there are two steps at most."""
 LOCK_POLL_SECONDS = 0.2
 MAX_INSTALLERS = 2
 KEPT_VARIABLES = re.compile(

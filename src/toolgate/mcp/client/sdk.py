@@ -25,7 +25,7 @@ SDK_MODULES = (
 )
 
 HTTP_MODULES = ("aiohttp", "toolgate.mcp.client.http_transport", "toolgate.mcp.client.oauth.provider")
-"""What remote servers need besides."""
+"""Needed besides for remote servers."""
 
 _lock = threading.Lock()
 _loaded: set[str] = set()

@@ -52,7 +52,7 @@ _NAMED = (
     re.compile(rb'\A\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID),
     re.compile(rb",\s*" + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\Z'),
 )
-"""Where an id is sure to be that of the message itself: at its very beginning, or its end."""
+"""Places at which an id is sure to be that of the message itself: its very beginning, or its end."""
 _NEAR = 200
 
 

@@ -76,7 +76,7 @@ class ServerSupervisor:
         self._about: ServerInfo | None = None
         self._backoff = RestartBackoff(name, settings, masker.mask_text)
         self.starts = 0
-        """How often it was started: between two requests with the same number, the program is the same."""
+        """The number of its starts: between two requests with the same number, the program is the same."""
         self.restarts = True
         """True: it is restarted when it fails; otherwise by the next call."""
         self._used = monotonic()

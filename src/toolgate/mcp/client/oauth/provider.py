@@ -8,8 +8,10 @@ is simply used, an expired one refreshed, once for all who need it, and the SDK'
 only where a server has one, since the SDK takes long to load.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import httpx2
@@ -27,11 +29,12 @@ from pydantic import AnyUrl, ValidationError
 
 from toolgate.mcp.client.errors import LoginRequired, login_suggestion, shown
 from toolgate.mcp.client.oauth.requests import LoginGuard, send
-from toolgate.mcp.client.oauth.token_store import LoginStore, good_until, pinned_issuer
+from toolgate.mcp.client.oauth.token_store import LoginStore, pinned_issuer
 from toolgate.mcp.client.secret_refs import ReadSecret, fill
 from toolgate.settings import OAuthSettings
 
 EXPIRY_MARGIN_SECONDS = 10.0
+REFUSAL_SECONDS = 10.0
 
 LearnToken = Callable[[str | None], None]
 ShowUrl = Callable[[str], Awaitable[None]]
@@ -203,7 +206,7 @@ class OAuthProvider(OAuthClientProvider):
             "TOKENS",
             {
                 "tokens": tokens.model_dump(mode="json", exclude_none=True),
-                "until": good_until(tokens.expires_in),
+                "until": None if tokens.expires_in is None else time.time() + tokens.expires_in,
                 "metadata": metadata.model_dump(mode="json", exclude_none=True) if metadata else None,
                 "resource": resource.model_dump(mode="json", exclude_none=True) if resource else None,
                 "at": context.auth_server_url,
@@ -309,14 +312,16 @@ class OAuthProvider(OAuthClientProvider):
 
 
 async def _read_refusal(deliver: Deliver) -> httpx2.Response:
-    """Delivers the request. A refusal is read at once, so that its connection is free whatever comes of the login."""
+    """Delivers the request. A refusal is read or closed at once, so that its connection is free whatever comes of the
+    login."""
     response = await deliver()
     if _wants_login(response):
         try:
-            await response.aread()
-        except BaseException:
+            with suppress(TimeoutError, httpx2.HTTPError):
+                async with asyncio.timeout(REFUSAL_SECONDS):
+                    await response.aread()
+        finally:
             await response.aclose()
-            raise
     return response
 
 

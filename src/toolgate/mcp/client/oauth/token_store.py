@@ -8,7 +8,6 @@ settings can refer to these names: the store keeps them where nothing else reads
 import hashlib
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -86,8 +85,3 @@ def pinned_issuer(kept: LoginStore) -> PinnedIssuer | None:
     found = kept.get("ISSUER")
     issuer = found.get("issuer") or kept.get("TOKENS").get("issuer")
     return PinnedIssuer(issuer, found.get("accepted") is True) if isinstance(issuer, str) else None
-
-
-def good_until(seconds: object) -> float | None:
-    """The time at which a token with this lifetime expires."""
-    return time.time() + float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
