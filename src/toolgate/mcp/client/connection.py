@@ -25,7 +25,7 @@ from mcp_types import CONNECTION_CLOSED, JSONRPCError, JSONRPCMessage, JSONRPCRe
 from mcp_types.jsonrpc import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolgate.mcp.client.correlation import CURRENT_CALL, LOG_LEVELS, ActiveCall, CorrelatingDispatcher
+from toolgate.mcp.client.correlation import CURRENT_CALL, LOG_LEVELS, ActiveCall, CorrelatingDispatcher, DispatcherStarted
 from toolgate.mcp.client.errors import (
     ConnectionLost,
     ErrorResponse,
@@ -163,7 +163,7 @@ class Connection:
         self.modern = False
         self.fast_http: FastHttp | None = None
         self.renewed = False
-        self.begun = asyncio.Event()
+        self.begun = DispatcherStarted()
         self.answered = 0
         """The number of responses so far."""
         self.header_maps: dict[str, Mapping[tuple[str, ...], str]] = {}

@@ -198,8 +198,8 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
 
     # What comes in
 
-    async def serve(self, started: asyncio.Event) -> None:
-        await self.run(self._request, _unheard, self._notification, task_status=_Started(started))
+    async def serve(self, started: "DispatcherStarted") -> None:
+        await self.run(self._request, _unheard, self._notification, task_status=started)
 
     def _notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Handles notifications in the order in which they come."""
@@ -244,14 +244,11 @@ async def answer_server(call: ActiveCall | None, method: str, params: Mapping[st
         return _refusal(method, error.message)
 
 
-class _Started:
-    """Told by the dispatcher that messages can be sent."""
-
-    def __init__(self, event: asyncio.Event) -> None:
-        self._event = event
+class DispatcherStarted(asyncio.Event):
+    """Set by the dispatcher once messages can be sent."""
 
     def started(self, value: None = None) -> None:  # noqa: ARG002 - as anyio has it
-        self._event.set()
+        self.set()
 
 
 async def _unheard(_: DispatchContext[TransportContext], method: str, __: Mapping[str, Any] | None) -> None:

@@ -61,18 +61,18 @@ class SseParser:
         self._check(0)
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-            self._began = True
-        elif field == b"event":
-            self._name = value.decode("utf-8", "replace")
-            self._began = True
-        elif field == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
-            self._began = True
-        elif field == b"retry" and value.isdigit() and len(value) < 10:
-            self._retry = int(value)
-            self._began = True
+        match field:
+            case b"data":
+                self._data.append(value)
+            case b"event":
+                self._name = value.decode("utf-8", "replace")
+            case b"id" if b"\0" not in value:
+                self._id = value.decode("utf-8", "replace")
+            case b"retry" if value.isdigit() and len(value) < 10:
+                self._retry = int(value)
+            case _:
+                return None
+        self._began = True
         return None
 
     def _end(self) -> SseEvent | None:

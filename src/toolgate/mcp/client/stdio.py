@@ -298,7 +298,7 @@ def _unreadable(line: bytes) -> list[JSONRPCMessage]:
     if not line.startswith(b"{"):
         return []
     with suppress(ValueError, RecursionError):
-        text = _ESCAPED.sub(_whole, line).decode("utf-8", "replace")
+        text = _ESCAPED.sub(lambda found: b"\\ufffd" if found["half"] else found[0], line).decode("utf-8", "replace")
         message = _message(json.loads(text, parse_constant=lambda _: None))
         return [message] if message is not None else []
     return _no_answer(line, "The server's response is not valid JSON.")
@@ -312,10 +312,6 @@ def _no_answer(line: bytes, words: str) -> list[JSONRPCMessage]:
         return []
     error = ErrorData(code=PARSE_ERROR, message=words)
     return [JSONRPCError.model_construct(jsonrpc="2.0", id=orjson.loads(named[1]), error=error)]
-
-
-def _whole(escaped: re.Match[bytes]) -> bytes:
-    return b"\\ufffd" if escaped["half"] else escaped[0]
 
 
 def _message(value: Any) -> JSONRPCMessage | None:

@@ -58,7 +58,7 @@ done
 A line means that there is nothing left to do. Until then it says the names of those that run out of memory."""
 
 
-class NoAnswer(Unavailable):
+class EngineTimeout(Unavailable):
     """The engine took too long."""
 
 
@@ -86,7 +86,7 @@ class Engine:
         except OSError as error:
             raise Unavailable(f"{name} can't be run: {error.strerror}") from error
         except subprocess.TimeoutExpired:
-            raise NoAnswer(f"{name} {words[0]} gave no answer within {seconds:g} s") from None
+            raise EngineTimeout(f"{name} {words[0]} gave no answer within {seconds:g} s") from None
         if ended.returncode:
             complaint = ended.stderr.decode("utf-8", "replace").strip()
             raise Unavailable(complaint[-500:] or f"{name} {words[0]} ended with exit code {ended.returncode}")
@@ -118,7 +118,7 @@ class Engine:
         """True if it was there to be killed. The engine says so late if somebody does not read what it wrote."""
         try:
             await self.ask("kill", name, seconds=KILL_SECONDS)
-        except NoAnswer:
+        except EngineTimeout:
             return True
         except Unavailable:
             return False
