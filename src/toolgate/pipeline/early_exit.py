@@ -19,8 +19,6 @@ class Respond(Control):
 
 
 class Abort(Control):
-    """End the call."""
-
     def __init__(self, reason: str, code: str, http_status: int | None) -> None:
         super().__init__(reason)
         self.reason, self.code, self.http_status = reason, code, http_status

@@ -103,8 +103,6 @@ class Hook:
 
 
 class HookPart(NamedTuple):
-    """A hook at one stage."""
-
     name: str
     method: Callable[..., Any]
     filter: Callable[[InvokeContext], Any] | None

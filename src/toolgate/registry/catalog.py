@@ -106,7 +106,6 @@ class Catalog:
         self._forget()
 
     def use_flags(self, flags: FlagData) -> None:
-        """Take what the store says now."""
         self._flags = flags
         self._off = set(self._seeded_off)
         self._switch({*self._settings, *flags.operator, *self._seeded_off})

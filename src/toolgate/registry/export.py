@@ -1,7 +1,7 @@
 """Tool definitions in the shapes that models and clients take, and what one costs a model to read, counted with a real
 tokenizer (o200k) where one is installed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -27,34 +27,26 @@ def export(entries: Iterable[Entry], shape: Shape) -> list[dict[str, Any]]:
     return [_SHAPES[shape](entry) for entry in entries]
 
 
+def _named(entry: Entry, **more: Any) -> dict[str, Any]:
+    return {"name": entry.tool.name, "description": entry.tool.description, **more}
+
+
 def _openai(entry: Entry) -> dict[str, Any]:
-    tool = entry.tool
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": _object(tool.input_schema)},
-    }
+    return {"type": "function", "function": _named(entry, parameters=_object(entry.tool.input_schema))}
 
 
 def _anthropic(entry: Entry) -> dict[str, Any]:
-    tool = entry.tool
-    return {"name": tool.name, "description": tool.description, "input_schema": _object(tool.input_schema)}
+    return _named(entry, input_schema=_object(entry.tool.input_schema))
 
 
 def _gemini(entry: Entry) -> dict[str, Any]:
-    tool = entry.tool
-    shape = {"name": tool.name, "description": tool.description}
-    parameters = _for_gemini(_object(tool.input_schema), tool.input_schema)
-    return {**shape, "parameters": parameters} if parameters.get("properties") else shape
+    parameters = _for_gemini(_object(entry.tool.input_schema), entry.tool.input_schema)
+    return _named(entry, parameters=parameters) if parameters.get("properties") else _named(entry)
 
 
 def mcp_definition(entry: Entry) -> dict[str, Any]:
     tool = entry.tool
-    shape: dict[str, Any] = {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": _object(tool.input_schema),
-        "annotations": _annotations(entry),
-    }
+    shape = _named(entry, inputSchema=_object(tool.input_schema), annotations=_annotations(entry))
     if isinstance(title := tool.annotations.get("title"), str) and title:
         shape["title"] = title
     if has_object_output(tool):
@@ -128,12 +120,7 @@ def _choice(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-_SHAPES: dict[str, Callable[[Entry], dict[str, Any]]] = {
-    "openai": _openai,
-    "anthropic": _anthropic,
-    "gemini": _gemini,
-    "mcp": mcp_definition,
-}
+_SHAPES = {"openai": _openai, "anthropic": _anthropic, "gemini": _gemini, "mcp": mcp_definition}
 
 
 # -- tokens
@@ -141,8 +128,7 @@ _SHAPES: dict[str, Callable[[Entry], dict[str, Any]]] = {
 
 def definition_text(tool: Tool) -> str:
     """The text that a model is given of a tool."""
-    shape = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    return orjson.dumps(shape).decode()
+    return orjson.dumps({"name": tool.name, "description": tool.description, "parameters": tool.input_schema}).decode()
 
 
 def count_tokens(text: str) -> int:

@@ -47,8 +47,6 @@ class CommandOutput(TypedDict):
 
 
 class Workspace(NamedTuple):
-    """The workspace of a program."""
-
     work: CallFolder
     parts: ProtectedPaths
     intake: "Intake | None"

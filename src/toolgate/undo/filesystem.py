@@ -230,7 +230,6 @@ def put_file(path: Path, copy: Path, mode: int) -> None:
 
 
 def put_link(path: Path, target: str) -> None:
-    """Put a link in place of whatever is there."""
     with folder_of(path) as folder:
         temporary = _temporary(path, folder)
         os.symlink(target, temporary, dir_fd=folder)
@@ -250,7 +249,6 @@ def put_directory(path: Path) -> None:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Give a directory its rights."""
     with folder_of(path) as folder:
         handle = os.open(path.name, _FOLDER, dir_fd=folder)
         try:
@@ -281,7 +279,6 @@ def missing_folders(path: Path) -> list[Path]:
 
 
 def make_folders(path: Path) -> None:
-    """Make the folders of a path that are missing."""
     for folder in reversed(missing_folders(path)):
         put_directory(folder)
         set_mode(folder, 0o755)
