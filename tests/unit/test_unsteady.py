@@ -32,8 +32,15 @@ def test_another():
     ],
 )
 def test_only_a_few_of_a_whole_run_that_pass_alone_are_forgiven(
-    tmp_path: Path, failing: int, always: bool, another: str, passes: bool, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    failing: int,
+    always: bool,
+    another: str,
+    passes: bool,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # to load them takes longer than the rest
     (tmp_path / "test_one.py").write_text(TESTS.format(failing=failing, always=always, another=another))
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     environment = {**os.environ, "PYTHONPATH": str(unsteady.ROOT)}
