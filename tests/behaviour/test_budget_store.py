@@ -13,7 +13,7 @@ from toolgate.store import budgets as table
 from toolgate.store import presence, reservations
 from toolgate.store.database import Store, Transaction, now, open_store
 from toolgate.store.postgres import _drive
-from toolgate.store.reservations import Account, CapExceeded
+from toolgate.store.reservations import Account, BudgetExceeded
 
 pytestmark = pytest.mark.requirement("COST-2")
 
@@ -118,7 +118,7 @@ async def test_refused_calls_leave_nothing_in_memory(database: str) -> None:
         for _ in range(500):
             assert await till.buy(BUY) is not None
         gc.collect()
-        left = [thing for thing in gc.get_objects() if isinstance(thing, CapExceeded)]
+        left = [thing for thing in gc.get_objects() if isinstance(thing, BudgetExceeded)]
         assert len(left) < 5
 
 

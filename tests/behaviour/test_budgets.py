@@ -195,7 +195,7 @@ async def test_an_account_that_refuses_leaves_the_others_as_they_were(database: 
         await till.set(new_budget("day", 5 * CENT), new_budget("month", DOLLAR), new_budget("day", DOLLAR, tool="*"))
         accounts = [each.account for each in till.budgets._book.counted(ANN, tool(), till.now)]
         assert len(accounts) == 3
-        with pytest.raises(reservations.CapExceeded):
+        with pytest.raises(reservations.BudgetExceeded):
             await till.store.transact(reservations.reserve("a call", "a process", 10 * CENT, accounts))
         assert await till.sums() == (0, 0)
         assert await till.rows("SELECT * FROM reservations") == []

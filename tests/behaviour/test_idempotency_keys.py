@@ -507,7 +507,7 @@ async def test_what_a_process_left_behind_itself_is_judged_like_a_dead_ones(star
     await here.presence.show()
     for key, began in (("lost", False), ("begun", True)):
         lost = call(key)
-        holder = keys.Holder(lost.id, here.presence.id, "pay", "other", "")
+        holder = keys.KeyHolder(lost.id, here.presence.id, "pay", "other", "")
         claim = keys.claim(Scope("acme", "ada", key), holder, now(), keep=timedelta(days=1), lease=30)
         assert await here.store.transact(claim) is None
         if began:

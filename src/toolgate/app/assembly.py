@@ -123,7 +123,7 @@ class Parts:
         self.journal = Journal(self.store, settings.home / "backups", limits.backup_bytes, limits.backup_days)
 
     def _signed_heads(self) -> "Heads | None":
-        """What signs the heads of the log; None: nothing does."""
+        """The signer of the log's heads; None: they are not signed."""
         settings = self.settings
         if settings.in_memory or settings.audit.key == "none":
             return None
@@ -150,7 +150,7 @@ class Parts:
         )
 
     def _make_policy(self) -> None:
-        """What decides which calls are permitted, and what reads their arguments for that."""
+        """The policy engine, and the readers of arguments that it needs."""
         settings, policy, refusal = self.settings, self.settings.policy, self.project.refusal
         self.guard = Guard(
             open_engine(policy, settings.opa_url, refusal),
@@ -205,7 +205,7 @@ class Parts:
         self.policy = PolicySync(self)
 
     def _make_sandbox(self) -> None:
-        """Where tools run: sessions and their workspaces, the sandbox and its custom tools, and the runners."""
+        """The places where tools run: sessions, workspaces, the sandbox with its custom tools, and the runners."""
         settings, limits = self.settings, self.settings.limits
         self.sessions = Sessions()
         for shared in settings.sessions.shared:
@@ -351,7 +351,7 @@ class Parts:
 
 
 class ArgumentChecks:
-    """What one gate has to know from others about a call's arguments: no gate knows another, the App knows all."""
+    """Answers to a gate that needs another gate's view of a call's arguments: no gate knows another, the App knows all."""
 
     def __init__(self, parts: "Parts") -> None:
         self._parts = parts
@@ -382,7 +382,7 @@ class ArgumentChecks:
         )
 
     async def may_run(self, ctx: InvokeContext, command: str, allow: tuple[str, ...] | None) -> bool:
-        """Whether a command would be let through for the actor of a call; asking a person is not part of it."""
+        """Tells whether a command would be let through for the actor of a call; asking a person is not part of it."""
         actor, call = ctx.call.actor, ctx.call
         try:
             entry = self._parts.catalog.resolve("execute_command", actor.tenant)

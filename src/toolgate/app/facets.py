@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Facet:
-    """What an App offers to people about one thing, from the parts that it is made of."""
+    """The verbs of an App about one thing, over the parts that it is made of."""
 
     def __init__(self, parts: "Parts") -> None:
         self._parts = parts

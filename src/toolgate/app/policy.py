@@ -20,12 +20,12 @@ class PolicyFacet(Facet):
 
     @property
     def engine(self) -> "EmbeddedEngine | RemoteEngine":
-        """What decides: the policy in this process, or an OPA server."""
+        """The engine that decides: the policy in this process, or an OPA server."""
         return self._parts.guard.engine
 
     @property
     def data(self) -> "PolicyData":
-        """What the policy decides by, as it holds now."""
+        """The data that the policy decides by, as it holds now."""
         return self._parts.policy.data
 
     async def decide(self, actor: Actor, action: "Action", tool: str, **about: Any) -> Decision:

@@ -92,7 +92,7 @@ class PolicySync:
 
 
 def _stamp(file: Path | None) -> tuple[int, int, int] | None:
-    """What changes when a file does; None if there is none, or it can't be looked at."""
+    """A value that changes when a file does; None if there is none, or it cannot be looked at."""
     if file is None:
         return None
     try:

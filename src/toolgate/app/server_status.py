@@ -14,7 +14,7 @@ LIMIT_FIELDS = ("timeout", "start_seconds", "idle_seconds", "memory_mb", "disk_m
 
 
 class DefinitionCounts(NamedTuple):
-    """How many definitions are in which state."""
+    """Counts of definitions by state."""
 
     accepted: int
     waiting: int

@@ -51,7 +51,7 @@ class ServersFacet(CallableFacet):
 
     @property
     def connections(self) -> "UpstreamConnections":
-        """What the servers list now, and how their connections stand; nothing can be called through it."""
+        """The lists of the servers as they are now, and the state of each connection; nothing can be called through it."""
         return self._parts.servers_engine
 
     def _status(
@@ -374,8 +374,8 @@ class ServersFacet(CallableFacet):
         return self._parts.server_secrets.missing(secrets_in(settings))
 
     def _check_needed(self, one: ImportedServer, use: Collection[str]) -> None:
-        """Whoever wrote a file chose the names in it, and where the values go: one that is there already was set for
-        something else."""
+        """Refuses a secret that is there already: it was set for something else, and whoever wrote the file chose its names
+        and where the values go."""
         for name in one.missing:
             if name not in use and self._parts.server_secrets.find(name) is not None:
                 raise SettingsError(
@@ -384,7 +384,7 @@ class ServersFacet(CallableFacet):
                 )
 
     async def _may_connect(self, name: str, actor: Actor | None) -> None:
-        """Whether an actor may add tools, which is what all this comes to."""
+        """Refuses an actor who may not add tools, which is what all this comes to."""
         if actor is None:
             return
         decision = await self._parts.guard.decide(actor, "tool.enable", name)

@@ -1,1 +1,1 @@
-"""What processes tell each other: counts and states shared through Redis, and notices of changes."""
+"""Coordination of processes: counts and states shared through Redis, and notices of changes."""

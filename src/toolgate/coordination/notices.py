@@ -74,7 +74,7 @@ class Notices:
         return lambda: watchers.remove(watcher)
 
     def changed(self) -> bool:
-        """Whether data changed since it was last caught up with."""
+        """Tells whether data changed since it was last caught up with."""
         return self._heard != self._seen
 
     async def catch_up(self, refresh: Callable[[], Awaitable[None]]) -> None:

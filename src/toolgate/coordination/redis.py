@@ -72,7 +72,7 @@ class Redis:
         return await self.ask(lambda _client: known(keys, arguments))
 
     async def get(self, name: str) -> bytes | None:
-        """What is kept under a name, if anything is."""
+        """The value that is kept under a name, if there is one."""
         found = await self.ask(lambda client: client.get(PREFIX + name))
         return found if isinstance(found, bytes) else None
 

@@ -30,7 +30,7 @@ from toolgate.pipeline.held_resources import HoldingGate, hold
 from toolgate.pipeline.line import GateVerdict
 from toolgate.store import idempotency as keys
 from toolgate.store.database import Store, Transaction, now
-from toolgate.store.idempotency import Holder, KeyRow, Scope, State
+from toolgate.store.idempotency import KeyHolder, KeyRow, Scope, State
 from toolgate.store.presence import Presence
 from toolgate.tasks import BackgroundTasks, finish, start_task
 
@@ -49,11 +49,11 @@ class HeldKey:
 
     __slots__ = ("answer", "first", "holder", "over", "scope", "stage")
 
-    def __init__(self, scope: Scope, holder: Holder) -> None:
+    def __init__(self, scope: Scope, holder: KeyHolder) -> None:
         self.scope = scope
         self.holder = holder
         self.stage: Literal["asking", "ours", "leaving"] = "asking"
-        self.first: Holder | None = None
+        self.first: KeyHolder | None = None
         """Who has the key, once the store has said so: this call, or one of another process that it waits for."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.answer: str | None = None
@@ -314,11 +314,11 @@ class Idempotency(HoldingGate):
 
     # -- small questions
 
-    def _holder(self, call: Call, tool: str, args_hash: str) -> Holder:
+    def _holder(self, call: Call, tool: str, args_hash: str) -> KeyHolder:
         actor = call.actor
         home = call.door in LOCAL_DOORS  # the name of the local person can be anybody's: the door says who is at home
         role = repr((actor.persona, sorted(set(actor.scopes)), home)).encode("utf-8", "surrogatepass")
-        return Holder(call.id, self._presence.id, tool, args_hash, sha256(role).hexdigest())
+        return KeyHolder(call.id, self._presence.id, tool, args_hash, sha256(role).hexdigest())
 
     def _is_forgotten(self, found: KeyRow) -> bool:
         return found.state == "done" and found.updated_at < self._clock() - self._keep
@@ -363,11 +363,11 @@ def _verdict(outcome: Outcome, ran: bool, unsure: bool) -> tuple[State | None, s
         return "unknown", None
 
 
-def _settled(holder: Holder, output: Any) -> str:
+def _settled(holder: KeyHolder, output: Any) -> str:
     return Outcome(holder.call_id, holder.tool, "success", output).to_json().decode()
 
 
-def _answer(first: KeyRow, call: Call, holder: Holder) -> Outcome:
+def _answer(first: KeyRow, call: Call, holder: KeyHolder) -> Outcome:
     """What a row that is not ours means for a call."""
     if first.holder.what != holder.what:
         raise _conflict(first.holder, holder)
@@ -382,7 +382,7 @@ def _again(text: str, call: Call) -> Outcome:
     return msgspec.structs.replace(first, id=call.id, metrics=Metrics(cached=True))
 
 
-def _conflict(first: Holder, this: Holder) -> Failed:
+def _conflict(first: KeyHolder, this: KeyHolder) -> Failed:
     """The key is taken. What for is said to the role that took it alone: another may not be permitted to see that tool."""
     if first.role_hash != this.role_hash:
         return Failed(
@@ -400,7 +400,7 @@ def _conflict(first: Holder, this: Holder) -> Failed:
     )
 
 
-def _unknown(first: Holder, call: Call) -> Failed:
+def _unknown(first: KeyHolder, call: Call) -> Failed:
     return Failed(
         "OUTCOME_UNKNOWN",
         f"Call {first.call_id} with this idempotency key began, but nobody knows how it ended; it was not run again.",

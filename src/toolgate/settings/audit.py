@@ -14,7 +14,7 @@ HTTP = re.compile(r"(put\+)?https?://")
 
 
 class DetailRule(Section):
-    """What is kept of the calls that it matches, besides their records."""
+    """A rule for the details that are kept of the calls that it matches, besides their records."""
 
     tier: Tier | None = None
     """Of the tools of this tier; None: of every tier."""
@@ -28,7 +28,7 @@ class DetailRule(Section):
 
 
 class DetailSettings(Section):
-    """What is kept of calls besides their records, and for how long."""
+    """The details that are kept of calls besides their records, and for how long."""
 
     rules: tuple[DetailRule, ...] = ()
     """By tier and tool: `[{tool: get_token, keep: nothing}, {tool: github_*, keep: output}, {tier: write}]`. The first that
@@ -42,7 +42,7 @@ class DetailSettings(Section):
 
 
 class AuditSettings(Section):
-    """How the head of the audit log is signed, where signed heads go, and what is kept of calls besides their records."""
+    """The signature on the head of the audit log, the places for signed heads, and the details kept of calls."""
 
     key: Literal["file", "keyring", "none"] = "file"
     """Where the signing key is kept: in `folder`, in the system's keyring, or nowhere: then heads are not signed."""

@@ -41,7 +41,7 @@ class LimitSettings(Section):
 
 
 class BreakerSettings(Section):
-    """When the circuit of a failing target opens."""
+    """The circuit breaker of a failing target."""
 
     failures: int = Field(default=5, ge=1)
     """Consecutive failures that open the circuit."""

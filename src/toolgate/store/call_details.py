@@ -1,4 +1,5 @@
-"""What is kept of calls beside their records: call_details. Written with the end record, removed by retention, oldest first.
+"""Details of calls that are kept beside their records: call_details. Written with the end record, removed by retention, the
+oldest first.
 
 Each row holds the running total of bytes, so that what has to go is known from the first and the last row. Because nothing
 is removed but from the oldest on, a row that is missing while an older one is there was removed by somebody else.
@@ -31,7 +32,7 @@ def with_totals(details: Sequence[Detail], total: int) -> list[tuple[int, int, i
 
 
 def fetch(seq: int) -> Transaction[tuple[bytes | None, bool]]:
-    """What is kept of the call whose end record has this number; if nothing is, whether older details still are, so that it
+    """The details of the call whose end record has this number; if there are none, whether older ones still are, so that it
     was not retention that removed it."""
     found = yield from contents(seq, seq)
     if found:
@@ -40,7 +41,7 @@ def fetch(seq: int) -> Transaction[tuple[bytes | None, bool]]:
 
 
 def contents(first: int, last: int) -> Transaction[dict[int, bytes]]:
-    """What is kept of the calls whose end records have these numbers."""
+    """The details of the calls whose end records have these numbers."""
     rows = yield "SELECT seq, content FROM call_details WHERE seq BETWEEN :first AND :last", {"first": first, "last": last}
     # SQLite gives whatever somebody has put there, of any type.
     return {

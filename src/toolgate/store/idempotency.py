@@ -36,7 +36,7 @@ class Scope(NamedTuple):
     key: str
 
 
-class Holder(NamedTuple):
+class KeyHolder(NamedTuple):
     """The call that has a key, and what the key stands for."""
 
     call_id: str
@@ -57,7 +57,7 @@ class KeyRow(NamedTuple):
     """A key on record."""
 
     scope: Scope
-    holder: Holder
+    holder: KeyHolder
     state: State
     outcome: str | None
     settled_by: str | None
@@ -67,10 +67,10 @@ class KeyRow(NamedTuple):
 
 def _row(row: tuple[Any, ...]) -> KeyRow:
     state, outcome, settled_by, created_at, updated_at = row[8:13]
-    return KeyRow(Scope(*row[:3]), Holder(*row[3:8]), state, outcome, settled_by, moment(created_at), moment(updated_at))
+    return KeyRow(Scope(*row[:3]), KeyHolder(*row[3:8]), state, outcome, settled_by, moment(created_at), moment(updated_at))
 
 
-def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease: float) -> Transaction[KeyRow | None]:
+def claim(scope: Scope, holder: KeyHolder, at: datetime, *, keep: timedelta, lease: float) -> Transaction[KeyRow | None]:
     """Take the key; None if it is the holder's now, else the row of who has it.
 
     A row of a process that is dead, or of this one (which asks only for keys that none of its calls holds), belongs to
@@ -102,7 +102,7 @@ def claim(scope: Scope, holder: Holder, at: datetime, *, keep: timedelta, lease:
     return None
 
 
-def _fresh(scope: Scope, holder: Holder, at: datetime) -> dict[str, Any]:
+def _fresh(scope: Scope, holder: KeyHolder, at: datetime) -> dict[str, Any]:
     """The row of a key that its holder has just taken."""
     names = zip(IDEMPOTENCY_COLUMNS.split(", ")[:8], (*scope, *holder), strict=True)
     return {**dict(names), "state": "running", "created_at": at, "updated_at": at}
@@ -139,7 +139,7 @@ def is_over(scope: Scope, call_id: str, *, lease: float) -> Transaction[bool]:
     return not rows
 
 
-def finish(scope: Scope, holder: Holder, at: datetime, state: State, outcome: str | None) -> Transaction[bool]:
+def finish(scope: Scope, holder: KeyHolder, at: datetime, state: State, outcome: str | None) -> Transaction[bool]:
     """Records what came of the holder's call. True unless somebody else has the key, or has settled it, meanwhile."""
     row = {**_fresh(scope, holder, at), "state": state, "outcome": outcome}
     sql, _ = upsert("idempotency_keys", row, SAME, ("state", "outcome", "updated_at"))
@@ -158,7 +158,7 @@ def release(scope: Scope, call_id: str) -> Transaction[bool]:
     return True
 
 
-def withdraw(scope: Scope, holder: Holder, at: datetime) -> Transaction[bool]:
+def withdraw(scope: Scope, holder: KeyHolder, at: datetime) -> Transaction[bool]:
     """Release a key of which it is not known whether the holder's call was given it, because the connection was lost: the
     server may still be at it. Nobody sees a row that is not committed yet, but who inserts the same one waits for it."""
     sql, values = insert("idempotency_keys", _fresh(scope, holder, at))
@@ -190,7 +190,7 @@ def reap(at: datetime, *, lease: float) -> Transaction[None]:
             yield from release(scope, call_id)
 
 
-def settle(scope: Scope, at: datetime, outcome_of: Callable[[Holder], str] | None, by: str) -> Transaction[KeyRow | None]:
+def settle(scope: Scope, at: datetime, outcome_of: Callable[[KeyHolder], str] | None, by: str) -> Transaction[KeyRow | None]:
     """End a key's `unknown` by hand: with the outcome that is made for its row, or without one to set it free. Gives the
     row as it was found, None if there is none; where its state is not `unknown`, nothing was changed."""
     rows = yield (

@@ -58,7 +58,7 @@ class CrossedThreshold(NamedTuple):
     percent: int
 
 
-class CapExceeded(Exception):
+class BudgetExceeded(Exception):
     """An account can't give what was asked of it. Raised inside the transaction, so that no other account gives it."""
 
     def __init__(self, held: AccountBalance) -> None:
@@ -67,7 +67,7 @@ class CapExceeded(Exception):
 
 
 def reserve(call: str, process: str, amount: int, accounts: Iterable[Account]) -> Transaction[None]:
-    """Reserves an amount in all accounts, or raises CapExceeded. What the call has reserved already stays as it is, and
+    """Reserves an amount in all accounts, or raises BudgetExceeded. What the call has reserved already stays as it is, and
     belongs to this process from now on. If it was reaped meanwhile, it is reserved anew, in place of what was assumed."""
     wanted = sorted(accounts)
     taken = yield (
@@ -115,7 +115,7 @@ def _take(account: Account, amount: int) -> Transaction[AccountBalance]:
             return AccountBalance(*taken[0])
         held = yield from select_one(AccountBalance, "spending", "WHERE account = :account AND starts = :starts", key)
         if held is not None:
-            raise CapExceeded(held)
+            raise BudgetExceeded(held)
         # It was removed with its budget, between two of these statements: it begins anew.
 
 

@@ -32,18 +32,18 @@ def select(kind: type[R], table: str, rest: str, values: Mapping[str, Any] = NO_
 
 
 def select_one(kind: type[R], table: str, rest: str, values: Mapping[str, Any]) -> Transaction[R | None]:
-    """The first of them."""
+    """The first of the rows that `select` gives; None: there is none."""
     found = yield from select(kind, table, rest, values)
     return found[0] if found else None
 
 
 def column(sql: str, values: Mapping[str, Any] = NO_VALUES) -> Transaction[list[Any]]:
-    """What a query of one column gives."""
+    """The values of a query of one column."""
     return [row[0] for row in (yield sql, values)]
 
 
 def value(sql: str, values: Mapping[str, Any] = NO_VALUES) -> Transaction[Any]:
-    """The first of it; None: nothing."""
+    """The first value of a query; None: it gave no row."""
     return next(iter((yield from column(sql, values))), None)
 
 

@@ -23,7 +23,7 @@ NO_SUCH_TOOL = "no tool has this name"
 
 
 class Check(NamedTuple):
-    """What a probe found, and what to do about it."""
+    """The result of a probe, and the advice that goes with it."""
 
     name: str
     status: CheckStatus

@@ -183,7 +183,7 @@ async def _end_of_log(app: App) -> Check:
 
 
 async def _signed(app: App) -> str | None:
-    """Why the head of the log can't be signed; None if it can."""
+    """Gives the reason why the head of the log cannot be signed; None if it can."""
     if app.parts.heads is None:
         return "audit.key is none"
     try:
@@ -220,7 +220,7 @@ async def _tools(app: App) -> AsyncIterator[Check]:
 
 
 async def _health_checks(app: App) -> AsyncIterator[Check]:
-    """What class-based tools say of themselves, made ready as for a call and cleaned up again."""
+    """Asks class-based tools for their own health check, made ready as for a call and cleaned up again."""
     for entry in app.parts.catalog.entries():
         instance: Any = getattr(entry.implementation, "instance", None)
         if not hasattr(instance, "health_check") or not app.parts.catalog.is_on(entry.name):
@@ -236,7 +236,7 @@ async def _health_checks(app: App) -> AsyncIterator[Check]:
 
 
 def _unwell(answer: Any) -> str | None:
-    """Why a tool is not well, from True or False, or from {healthy, message}; None if it is."""
+    """Gives the reason why a tool is not well, from True or False, or from {healthy, message}; None if it is."""
     healthy = answer.get("healthy", True) if isinstance(answer, dict) else getattr(answer, "healthy", answer)
     message = answer.get("message") if isinstance(answer, dict) else getattr(answer, "message", None)
     return None if healthy is None or healthy else str(message or "unhealthy")
@@ -301,7 +301,7 @@ def _vault(source: Vault) -> Check:
 
 
 async def _waiting(app: App) -> AsyncIterator[Check]:
-    """What only a person can settle."""
+    """Counts the things that only a person can settle."""
     approvals, keys = await app.approvals.counts(), await app.idempotency.unsettled()
     definitions, changes = await app.servers.quarantined(), app.workspace.changes()
     words, advice = [], []

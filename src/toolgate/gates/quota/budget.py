@@ -38,7 +38,7 @@ from toolgate.store import reservations
 from toolgate.store.budgets import BudgetRow, By, CostLine, SpentBefore
 from toolgate.store.database import Store, now
 from toolgate.store.presence import Presence, alive_since
-from toolgate.store.reservations import AccountBalance, CapExceeded, CrossedThreshold
+from toolgate.store.reservations import AccountBalance, BudgetExceeded, CrossedThreshold
 from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks
 
 FORGET_EVERY = timedelta(hours=1)
@@ -167,11 +167,11 @@ class Budgets(HoldingGate):
         try:
             try:
                 await self._store.transact(reservations.reserve(*taking))
-            except CapExceeded:
+            except BudgetExceeded:
                 if not await self.reap():
                     raise
                 await self._store.transact(reservations.reserve(*taking))
-        except CapExceeded as exceeded:
+        except BudgetExceeded as exceeded:
             raise _refusal(_of(exceeded.held, taken.counted), exceeded.held, taken.estimate) from None
 
     async def settle(self, call: Call, entry: Entry, estimate: Estimate | None, actual: int) -> None:
