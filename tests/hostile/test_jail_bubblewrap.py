@@ -15,9 +15,9 @@ import pytest
 from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.needs import needed_by_jail
-from toolgate.sandbox import self_check
+from toolgate.sandbox import self_check, untrusted_files
 from toolgate.sandbox.jail import MB, Feature, ResourceLimits, Spec, Unavailable
-from toolgate.sandbox.jails import folder_removal, inside_files, launch, process, process_tree, seccomp, selection
+from toolgate.sandbox.jails import inside_files, launch, process, process_tree, seccomp, selection
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.launch import Launch
@@ -608,7 +608,7 @@ def test_a_filled_folder_is_removed_whatever_is_in_it(tmp_path: Path) -> None:
     (made / "closed" / "more").mkdir(parents=True)
     (made / "closed" / "more").chmod(0)
     (made / "closed").chmod(0)
-    folder_removal.remove(made)
+    untrusted_files.remove(made)
     assert not made.exists()
     assert (tmp_path / "outside" / "keep").read_text() == "kept"
 

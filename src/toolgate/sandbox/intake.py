@@ -10,13 +10,14 @@ opened from the folder it is in, without following links, and looked at once it 
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import time_ns
 from typing import NamedTuple
 
-from toolgate.sandbox.intake_rules import REPOSITORY, IntakeRule, Parts, is_plain
-from toolgate.sandbox.quarantine import Kind, QuarantinedChange, QuarantineWriter, delete, files_below, replace, stays_inside
+from toolgate.sandbox.intake_rules import REPOSITORY, IntakeRule, is_plain
+from toolgate.sandbox.quarantine import Kind, QuarantinedChange, QuarantineWriter
+from toolgate.sandbox.untrusted_files import FILE_FLAGS, FOLDER_FLAGS, Parts, delete, opened, replace, stays_inside
 from toolgate.sandbox.workspace_scan import is_environment, is_repository
 from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder
 
@@ -25,8 +26,6 @@ MAX_DEPTH, MAX_PATH = 100, 1_000
 MAX_NAMED = 10
 """Changes that are named in an outcome."""
 OPAQUE = "user.overlay.opaque"
-FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Signature = tuple[int, ...] | None
 
@@ -116,12 +115,8 @@ class Intake:
         """Take out of the layer what the host has changed since it was dealt with, so that the program sees the host's."""
         for parts, (_, before) in list(self._seen.items()):
             if _signature(self.top.joinpath(*parts)) != before:
-                with suppress(OSError):
-                    folder = _opened(upper, parts[:-1])
-                    try:
-                        os.unlink(parts[-1], dir_fd=folder)
-                    finally:
-                        os.close(folder)
+                with suppress(OSError), _inner_folder(upper, parts[:-1]) as folder:
+                    os.unlink(parts[-1], dir_fd=folder)
                 del self._seen[parts]
 
     # -- what is in the layer
@@ -138,8 +133,8 @@ class Intake:
                 self._deleted((*parts, name), at)
 
     def _names_there(self, parts: Parts) -> set[str]:
-        with suppress(OSError, PathEscape), self._above(parts) as above:
-            return {name for name, _ in files_below(above, parts[-1])}
+        with suppress(OSError, PathEscape), self._above(parts) as above, opened(parts[-1], FOLDER_FLAGS, above) as there:
+            return set(os.listdir(there))  # noqa: PTH208 - of an open folder
         return set()
 
     def _is_there(self, parts: Parts) -> bool:
@@ -310,12 +305,8 @@ class Intake:
 
     def _is_unchanged(self, parts: Parts, content: int, status: os.stat_result) -> bool:
         """True if the workspace has the same there: a program may only have touched it."""
-        with suppress(OSError, PathEscape), self._above(parts) as above:
-            there = os.open(parts[-1], FILE_FLAGS, dir_fd=above)
-            try:
-                return _is_same(there, content, status.st_size)
-            finally:
-                os.close(there)
+        with suppress(OSError, PathEscape), self._above(parts) as above, opened(parts[-1], FILE_FLAGS, above) as there:
+            return _is_same(there, content, status.st_size)
         return False
 
     # -- what is set aside
@@ -343,15 +334,12 @@ class Intake:
 # -- small things
 
 
-def _opened(upper: int, parts: Parts) -> int:
-    here = os.dup(upper)
-    for part in parts:
-        try:
-            below = os.open(part, FOLDER_FLAGS, dir_fd=here)
-        finally:
-            os.close(here)
-        here = below
-    return here
+@contextmanager
+def _inner_folder(upper: int, parts: Parts) -> Iterator[int]:
+    with ExitStack() as way:
+        for part in parts:
+            upper = way.enter_context(opened(part, FOLDER_FLAGS, upper))
+        yield upper
 
 
 def _is_opaque(folder: int) -> bool:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from toolgate.sandbox.untrusted_files import Parts
+
 PACKAGE_FOLDERS = ("node_modules", "site-packages", "dist-packages", "__pycache__")
 """Folders whose content is installed, not written: a pattern has to name them."""
 _TABLES = ("csv", "tsv", "jsonl", "ndjson", "geojson")
@@ -21,8 +23,6 @@ DATA_PATTERNS = (
 )  # fmt: skip
 """Formats of data that no program obeys for their being there. Neither text nor archives: requirements.txt, package.json and
 AGENTS.md are text, and package managers install from archives."""
-
-Parts = tuple[str, ...]
 
 
 class IntakeRule:

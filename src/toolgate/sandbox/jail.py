@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 
@@ -11,9 +11,7 @@ from toolgate.errors import ToolgateError
 MB = 1024 * 1024
 
 Feature = Literal["files", "environment", "network", "processes", "memory", "cpu", "time", "disk", "output", "signals"]
-FEATURES: tuple[Feature, ...] = (
-    "files", "environment", "network", "processes", "memory", "cpu", "time", "disk", "output", "signals",
-)  # fmt: skip
+FEATURES: tuple[Feature, ...] = get_args(Feature)
 """What has to be held. A jail that can't hold one of them is not used."""
 
 Profile = Literal["python", "deno", "shell", "server"]

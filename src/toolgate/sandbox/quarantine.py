@@ -8,8 +8,6 @@ import contextlib
 import json
 import os
 import secrets
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 from time import time
 from typing import Literal
@@ -17,8 +15,8 @@ from typing import Literal
 import msgspec
 
 from toolgate.errors import InvalidInput
-from toolgate.sandbox.jails.folder_removal import remove
-from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder, own_like
+from toolgate.sandbox.untrusted_files import copy, delete, remove, replace, stays_inside
+from toolgate.screening.safe_open import PathEscape, folder_beneath, make_folder
 
 FOLDER = "set-aside"
 MAX_SETS = 200
@@ -27,7 +25,6 @@ MAX_CHANGES = 20_000
 """Of one set."""
 MAX_EARLIER = 100
 LIST = "list.json"
-COPY_BYTES = 1 << 20
 
 Kind = Literal["file", "link", "folder", "deleted", "other"]
 
@@ -229,65 +226,3 @@ def write_list(folder: Path, listed: QuarantineSet) -> None:
     new = folder / f"{LIST}.new"
     new.write_bytes(json.dumps(msgspec.to_builtins(listed), indent=1).encode())
     new.replace(folder / LIST)
-
-
-# -- files
-
-
-def copy(source: int, target: int, size: int) -> None:
-    """At most so many bytes of one open file into another."""
-    offset = 0
-    while offset < size:
-        piece = os.pread(source, min(COPY_BYTES, size - offset), offset)
-        if not piece:
-            return
-        offset += len(piece)
-        while piece:
-            piece = piece[os.write(target, piece) :]
-
-
-def replace(folder: int, name: str, content: int, mode: int, size: int) -> None:
-    """Put a file in a folder, in place of what has its name: whole, and through no link."""
-    new = f".{secrets.token_hex(8)}.toolgate-new"
-    target = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    try:
-        try:
-            copy(content, target, size)
-            os.fchmod(target, mode)
-        finally:
-            os.close(target)
-        own_like(new, folder)
-        os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new, dir_fd=folder)
-        raise
-
-
-def delete(name: str, folder: int) -> None:
-    try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISDIR(status.st_mode):
-        os.unlink(name, dir_fd=folder)
-        return
-    for inner in files_below(folder, name):
-        delete(*inner)
-    os.rmdir(name, dir_fd=folder)
-
-
-def files_below(folder: int, name: str) -> Iterator[tuple[str, int]]:
-    """What is in a folder that is named in an open one: each name, with the open folder that it is in."""
-    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        for below in os.listdir(inner):  # noqa: PTH208 - of an open folder
-            yield below, inner
-    finally:
-        os.close(inner)
-
-
-def stays_inside(path: str, target: str) -> bool:
-    """True if a link at a path in the workspace leads to something in the workspace, by its text."""
-    joined = os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120 - texts
-    return not os.path.isabs(target) and joined.partition(os.sep)[0] != ".."  # noqa: PTH117

@@ -66,11 +66,8 @@ class CodeFailure(msgspec.Struct, frozen=True):
     """The limit that it ran into, if that is why."""
 
     def __str__(self) -> str:
-        where = (
-            ""
-            if self.line is None
-            else f" (line {self.line}" + ("" if self.column is None else f", column {self.column}") + ")"
-        )
+        column = "" if self.column is None else f", column {self.column}"
+        where = "" if self.line is None else f" (line {self.line}{column})"
         name = f"{self.name}: " if self.name and not self.message.startswith(self.name) else ""
         return f"{name}{self.message}{where}"
 
@@ -238,15 +235,18 @@ class Worker:
 
     # -- ends that are not told
 
-    async def _death(self) -> CodeFailure:
+    async def _end(self) -> int:
         code = await self.process.wait()
         await asyncio.wait((self._errors,), timeout=1)
+        return code
+
+    async def _death(self) -> CodeFailure:
+        code = await self._end()
         stopped = self.process.stopped or limit_met(code, self._text("stderr"))
         return CodeFailure("died", died(stopped, code, self._limits), stopped=stopped)
 
     async def _last_words(self) -> str:
-        code = await self.process.wait()
-        await asyncio.wait((self._errors,), timeout=1)
+        code = await self._end()
         return self._text("stderr").strip()[-500:] or f"it ended with exit code {code}"
 
     async def close(self) -> None:

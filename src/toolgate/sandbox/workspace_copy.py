@@ -9,11 +9,7 @@ import tempfile
 from pathlib import Path
 
 from toolgate.sandbox.jail import ProgramFolder, ResourceLimits, Unavailable
-from toolgate.sandbox.jails.folder_removal import remove
-from toolgate.sandbox.quarantine import copy
-
-Parts = tuple[str, ...]
-FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from toolgate.sandbox.untrusted_files import FILE_FLAGS, FOLDER_FLAGS, Parts, copy, opened, remove
 
 
 class WorkspaceCopy:
@@ -47,39 +43,36 @@ class WorkspaceCopy:
     def settle(self) -> tuple[str, ...]:
         """Hand over what was changed, once the program is gone: only that is left of the copy."""
         found = set[Parts]()
-        for root, folders, files, opened in os.fwalk(self.folder, follow_symlinks=False):
+        for root, folders, files, number in os.fwalk(self.folder, follow_symlinks=False):
             above = Path(root).relative_to(self.folder).parts
             found.update((*above, name) for name in folders)
             for name in files:
                 found.add((*above, name))
-                if self._known.get((*above, name)) == _signature(os.stat(name, dir_fd=opened, follow_symlinks=False)):
-                    os.unlink(name, dir_fd=opened)
+                if self._known.get((*above, name)) == _signature(os.stat(name, dir_fd=number, follow_symlinks=False)):
+                    os.unlink(name, dir_fd=number)
         gone = self._known.keys() - found
         deleted = [parts for parts in sorted(gone) if parts[:-1] not in gone]
         if self._original.settle is None:
             return ()
-        upper = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened(self.folder, FOLDER_FLAGS) as upper:
             return tuple(self._original.settle(upper, deleted))
-        finally:
-            os.close(upper)
 
     # -- the copy
 
     def _fill(self) -> None:
-        for root, folders, files, opened in os.fwalk(self._original.path, follow_symlinks=False):
+        for root, folders, files, number in os.fwalk(self._original.path, follow_symlinks=False):
             folders[:] = [name for name in folders if Path(root, name) not in self._hidden]
             target = self._place_of(Path(root))
             for name in folders:
                 self._count(0)
-                if stat.S_ISLNK(os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode):
-                    self._link(name, opened, target)
+                if stat.S_ISLNK(os.stat(name, dir_fd=number, follow_symlinks=False).st_mode):
+                    self._link(name, number, target)
                 else:
                     (target / name).mkdir(mode=0o700)
                     self._known[(target / name).relative_to(self.folder).parts] = ()
             for name in files:
                 if Path(root, name) not in self._hidden:
-                    self._file(name, opened, target)
+                    self._file(name, number, target)
 
     def _file(self, name: str, folder: int, target: Path) -> None:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -87,13 +80,9 @@ class WorkspaceCopy:
             self._link(name, folder, target)
         elif stat.S_ISREG(status.st_mode):
             self._count(status.st_size)
-            source = os.open(name, FILE_FLAGS, dir_fd=folder)
-            try:
-                with (target / name).open("xb") as file:
-                    copy(source, file.fileno(), status.st_size)
-                    os.fchmod(file.fileno(), status.st_mode & 0o777)
-            finally:
-                os.close(source)
+            with opened(name, FILE_FLAGS, folder) as source, (target / name).open("xb") as file:
+                copy(source, file.fileno(), status.st_size)
+                os.fchmod(file.fileno(), status.st_mode & 0o777)
             self._note(target / name)
 
     def _link(self, name: str, folder: int, target: Path) -> None:

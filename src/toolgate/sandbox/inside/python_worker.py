@@ -21,7 +21,7 @@ from itertools import islice
 TYPE_CHECKING = False
 sys.path.append(__file__.rpartition("/")[0])  # the starter has loaded these, where it runs as the host's own interpreter
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine
     from typing import Any, NoReturn
 
     from toolgate.sandbox.inside.worker_channel import (
@@ -282,21 +282,6 @@ def warm(arrived: Callable[[], bool]) -> None:
     gc.freeze()
 
 
-def _attempts(job: Job, spare: bytearray) -> Iterator[Callable[[], dict[str, Any] | bytes]]:
-    """Ways to say how it ended, each needing less than the one before."""
-    yield job.frame
-
-    def after_all() -> bytes:
-        spare.clear()
-        _recover()
-        sys.modules["__main__"].__dict__.clear()
-        _collect()
-        return OUT_OF_MEMORY
-
-    yield after_all
-    yield lambda: NO_RESULT
-
-
 def main() -> NoReturn:
     channel = Channel()
     streams = Stream(channel, "stdout"), Stream(channel, "stderr")
@@ -310,7 +295,15 @@ def main() -> NoReturn:
     if line is None:
         _exit(0)
     job = Job(line["run"], channel, streams)
-    for attempt in _attempts(job, spare):
+
+    def after_all() -> bytes:
+        spare.clear()
+        _recover()
+        sys.modules["__main__"].__dict__.clear()
+        _collect()
+        return OUT_OF_MEMORY
+
+    for attempt in (job.frame, after_all, lambda: NO_RESULT):  # each needs less than the one before
         try:
             frame = attempt()
             for stream in streams:

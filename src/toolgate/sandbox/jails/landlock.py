@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.sandbox.jail import STARTS_OTHERS, Feature, Spec, Unavailable
-from toolgate.sandbox.jails import folder_removal, identity, inside_files, launch, process, seccomp
+from toolgate.sandbox.jails import identity, inside_files, launch, process, seccomp
 from toolgate.sandbox.jails.child_ends import ChildPipe
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import began, read
+from toolgate.sandbox.untrusted_files import remove
 from toolgate.threads import to_thread
 
 LANDLOCK_LAUNCHER = inside_files.INSIDE / "landlock_launcher.py"
@@ -81,7 +82,7 @@ class Landlock(process.LocalJail):
         try:
             return self._started(self._launch(spec, who, rules, scratch), spec)
         except BaseException:
-            folder_removal.remove(scratch)
+            remove(scratch)
             raise
 
     def _launch(self, spec: Spec, who: Identity | None, rules: list[dict[str, Any]], scratch: Path) -> Launch:
@@ -249,7 +250,7 @@ def remove_stale(parent: Path) -> None:
     with suppress(FileNotFoundError):
         for entry in os.scandir(parent):
             if entry.name.startswith(SCRATCH_PREFIX) and entry.is_dir(follow_symlinks=False) and _is_stale(entry.name):
-                folder_removal.remove(Path(entry.path))
+                remove(Path(entry.path))
 
 
 def _is_stale(name: str) -> bool:

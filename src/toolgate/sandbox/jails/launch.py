@@ -21,11 +21,11 @@ import msgspec
 
 from toolgate.sandbox.jail import MB, Network, Spec, Unavailable
 from toolgate.sandbox.jails.child_ends import ChildEnds, ChildPipe, SocketHandoff
-from toolgate.sandbox.jails.folder_removal import remove
 from toolgate.sandbox.jails.identity import Identity, lent, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, WORKER, WORKER_PARTS, python
 from toolgate.sandbox.jails.layers import Layers
 from toolgate.sandbox.jails.submounts import Submounts, release, root_of
+from toolgate.sandbox.untrusted_files import remove
 
 CODE_RANGE = 512 * MB
 """What V8 sets aside for compiled code, of address space and not of memory: RLIMIT_DATA counts it all the same."""

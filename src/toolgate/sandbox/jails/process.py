@@ -11,13 +11,12 @@ import re
 import signal
 import socket
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
 from toolgate.sandbox.child_process import ChildProcess, has_ended, spawn, wake
-from toolgate.sandbox.jail import Feature, ProjectedEntry, Spec, Stopped, Unavailable
+from toolgate.sandbox.jail import Jail, ProjectedEntry, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails import watchdog
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import descendants, is_first, parent_of
@@ -257,19 +256,11 @@ def _send(handle: int, number: int) -> None:
         signal.pidfd_send_signal(handle, number)
 
 
-class LocalJail(ABC):
+class LocalJail(Jail):
     """A jail whose processes are children of this one: it ends what still runs when it is closed."""
-
-    name: str
 
     def __init__(self) -> None:
         self._processes: set[Process] = set()
-
-    @abstractmethod
-    def enforces(self) -> Mapping[Feature, str]: ...
-
-    @abstractmethod
-    async def start(self, spec: Spec) -> Process: ...
 
     def _started(self, launch: Launch, spec: Spec) -> Process:
         self._processes = {other for other in self._processes if not other.closed}

@@ -76,14 +76,14 @@ async def choose(settings: SandboxSettings) -> Jail:
 
 
 async def survey(settings: SandboxSettings) -> list[JailReport]:
-    """All of them, tried one after another; containers only if they are what is set, since they may take seconds."""
-    found = [await _report(name, settings) for name in ORDER]
-    return [*found, await _report("docker", settings)]
+    """All of them, tried one after another."""
+    return [await _report(name, settings) for name in (*ORDER, "docker")]
 
 
 async def _report(name: str, settings: SandboxSettings) -> JailReport:
     try:
-        jail = await (_tried(name, settings) if name != "docker" or settings.backend == "docker" else _probed(settings))
+        # Containers only if they are what is set, since they may take seconds.
+        jail = await (_tried(name, settings) if name != "docker" or settings.backend == "docker" else _docker(settings))
     except Unavailable as error:
         return JailReport(name, False, str(error), {})
     try:
@@ -93,7 +93,7 @@ async def _report(name: str, settings: SandboxSettings) -> JailReport:
 
 
 async def _tried(name: str, settings: SandboxSettings) -> Jail:
-    jail = await _probed(settings) if name == "docker" else make(name)
+    jail = await _docker(settings) if name == "docker" else make(name)
     try:
         await trial(jail)
     except BaseException:
@@ -120,7 +120,7 @@ def make(name: str) -> Jail:
     raise Unavailable(f"There is no sandbox called {name!r}.")
 
 
-async def _probed(settings: SandboxSettings) -> Jail:
+async def _docker(settings: SandboxSettings) -> Jail:
     from toolgate.sandbox.jails.docker import Docker
 
     jail = Docker(command=settings.docker_command, image=settings.docker_image)
