@@ -56,8 +56,7 @@ from toolgate.registry.compile import DefinitionRules
 from toolgate.runners.breaker import Breakers
 from toolgate.runners.execution import Execution
 from toolgate.runners.local import LocalRunner
-from toolgate.sandbox.custom.folder import CustomFolder
-from toolgate.sandbox.custom.reload import CompiledCode, CustomTools
+from toolgate.sandbox.custom.folder import CompiledCode, CustomFolder, CustomTools
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.runner import SandboxRunner
 from toolgate.sandbox.workspaces import Workspaces

@@ -221,7 +221,7 @@ class ToolsFacet(CallableFacet):
     async def _why_unchecked(self, tool: "ToolFile") -> str | None:
         """Refuses code that does not compile; says why that cannot be told, if there is no sandbox."""
         from toolgate.sandbox.custom.file import ToolFileError
-        from toolgate.sandbox.custom.reload import compiled
+        from toolgate.sandbox.custom.folder import compiled
 
         try:
             problem = await compiled(tool, self._parts.sandbox)
