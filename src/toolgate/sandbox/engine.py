@@ -126,8 +126,7 @@ class Sandbox:
     async def check(
         self, language: Language, code: str, *, wants_execute: bool = True, depth: int = 0
     ) -> CodeFailure | None:
-        """The fault for which code cannot be compiled, found out in the sandbox, once for each text; None: it can be, and
-        the compiled form is kept.
+        """The fault in code that cannot be compiled, found out in the sandbox once for each text; the compiled form is kept.
         Only a process that does nothing else compiles: what a run left behind must not be what the next one runs."""
         key = _key(f"{language} {wants_execute}", code)
         known = self._compiled.get(key)
@@ -180,7 +179,7 @@ class Sandbox:
                     timer.cancel()
                     await self._closing.finish(process.close())
                 left = await upper.settled(folder)
-        if process.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):
+        if process.stopped is None and code == 125 and errors.startswith("toolgate-starter:"):  # nothing was run
             raise unavailable(errors[:500])
         # a program may itself exit with any number from 0 on
         stopped = process.stopped or (limit_met(code) if code < 0 else None)

@@ -25,8 +25,6 @@ MAX_CONCURRENT_REQUESTS = 16
 FRAME_READ_BYTES = 65_536
 MAX_LOG_LINES = 200
 MAX_LOG_LINE_CHARS = 2_000
-STARTER_MESSAGE = b"toolgate-starter:"
-"""What the starter says, on stderr, if it could not confine itself: then nothing was run."""
 
 Level = Literal["debug", "info", "warn", "error"]
 Kind = Literal["syntax", "raised", "value", "missing", "died"]
@@ -113,8 +111,7 @@ class Worker:
     async def run(
         self, job: dict[str, Any], serve: Serve | None = None, limits: ResourceLimits | None = None
     ) -> WorkerResult:
-        """Have the job done, within limits that may be narrower than those of its kind. The process is of no use
-        afterwards."""
+        """Have the one job of the process done, within limits that may be narrower than those of its kind."""
         self._limits = limits or self._limits
         heard = WorkerResult()
         asked = BackgroundTasks()

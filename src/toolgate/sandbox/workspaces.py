@@ -60,10 +60,9 @@ class Workspaces:
         serves_here: bool = False,
         bring_in: Iterable[str] = (),
     ) -> None:
-        """`home` is Toolgate's own folder, `here` is where calls of the local person without a session work (None: the
-        current directory), `rules` gives what no tool may open, when it is first needed, and `serves_here` lets calls of
-        the tenant `default` that come over the network work where the local person's do. `bring_in`: patterns of what
-        programs may change, besides data, in a folder that is not Toolgate's own."""
+        """`home`: Toolgate's own folder. `here`: where calls of the local person without a session work (None: the current
+        directory). `rules`: gives what no tool may open. `serves_here`: calls of the tenant `default` over the network work
+        there too. `bring_in`: patterns of what programs may change, besides data, in a folder that is not Toolgate's own."""
         self._bring_in = tuple(bring_in)
         self._home = home
         self._here = here
@@ -95,8 +94,7 @@ class Workspaces:
         return self._own(key)
 
     def set(self, actor: Actor, session: str, folder: Path) -> Path:
-        """Have a session of an actor's work in a folder of the operator's choice; raises Denied or InvalidInput if it is not
-        fit for it."""
+        """Have a session work in a folder of the operator's choice; raises Denied or InvalidInput if it is unfit."""
         found = self._checked(folder, for_programs=True)
         key = self._sessions.key(actor, session)
         self._given[key] = found
@@ -131,7 +129,7 @@ class Workspaces:
             make_home(self._home)
             sessions.mkdir(mode=0o700, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-            if _is_root():
+            if hasattr(os, "geteuid") and os.geteuid() == 0:
                 owner = FIRST_OWNER + int(name[:12], 16) % OWNERS
                 os.chown(folder, owner, owner, follow_symlinks=False)
             found = folder.lstat()
@@ -240,7 +238,3 @@ def _of_repository(folder: Path) -> Iterator[str]:
 
 def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0

@@ -113,7 +113,8 @@ class CustomFolder:
         if stamps is None:
             return []
         gone = [file for file in self._files if file not in stamps]
-        changed = [file for file, stamp in stamps.items() if self._may_differ(file, stamp)]
+        settled = {file: held.stamp for file, held in self._files.items() if held.settled}
+        changed = [file for file, stamp in stamps.items() if settled.get(file) != stamp]
         if not gone and not changed:
             return []
         found: list[FolderChange] = [
@@ -149,10 +150,6 @@ class CustomFolder:
                 file = self._folder / name
                 stamps[file] = _stamp(file)
         return stamps
-
-    def _may_differ(self, file: Path, stamp: Stamp) -> bool:
-        known = self._files.get(file)
-        return known is None or known.stamp != stamp or not known.settled
 
     def _reread(self, file: Path, stamp: Stamp) -> list[FolderChange]:
         known = self._files.setdefault(file, _Known())

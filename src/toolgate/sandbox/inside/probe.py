@@ -9,10 +9,12 @@ import is imported where it is used: the trial before the first run, which takes
 
 from __future__ import annotations
 
+import _socket as socket
 import _thread
 import marshal
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +34,7 @@ def read_a_file(bait: dict[str, Any]) -> str:
 
 def read_by_another_root(bait: dict[str, Any]) -> str:
     """The same through the roots of other processes."""
-    for process in ("1", "self", str(os.getppid()), str(bait["host"])):
-        try:
-            with open(f"/proc/{process}/root{bait['secret']}") as file:
-                return file.read()
-        except OSError:
-            continue
-    raise PermissionError("none of them")
+    return of_processes(bait, f"root{bait['secret']}")
 
 
 def read_by_a_link(bait: dict[str, Any]) -> str:
@@ -73,13 +69,19 @@ def own_environment(bait: dict[str, Any]) -> str:
 
 
 def environment_of_others(bait: dict[str, Any]) -> str:
+    return of_processes(bait, "environ", bait["variable"])
+
+
+def of_processes(bait: dict[str, Any], path: str, wanted: str = "") -> str:
+    """What /proc tells of other processes, if something that is wanted is in it."""
     for process in ("1", str(os.getppid()), str(bait["host"])):
         try:
-            with open(f"/proc/{process}/environ") as file:
-                if bait["variable"] in file.read():
-                    return f"that of {process}"
+            with open(f"/proc/{process}/{path}") as file:
+                text = file.read()
         except OSError:
             continue
+        if wanted in text:
+            return text
     raise PermissionError("none of them")
 
 
@@ -90,11 +92,9 @@ def home(_bait: dict[str, Any]) -> str:
 
 
 def open_a_socket(_bait: dict[str, Any]) -> str:
-    import _socket
-
-    for family in (_socket.AF_UNIX, _socket.AF_INET, _socket.AF_INET6):
+    for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6):
         try:
-            _socket.socket(family, _socket.SOCK_STREAM).close()
+            socket.socket(family, socket.SOCK_STREAM).close()
         except OSError:
             continue
         return "a socket"
@@ -102,32 +102,25 @@ def open_a_socket(_bait: dict[str, Any]) -> str:
 
 
 def connect(bait: dict[str, Any]) -> str:
-    import socket
-
-    with socket.create_connection(("127.0.0.1", bait["port"]), timeout=2) as made:
-        made.sendall(SENT)
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.settimeout(2)
+    made.connect(("127.0.0.1", bait["port"]))
+    made.sendall(SENT)
     return "connected"
 
 
 def connect_by_path(bait: dict[str, Any]) -> str:
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as made:
-        made.connect(bait["socket"])
-        made.sendall(SENT)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.connect(bait["socket"])
+    made.sendall(SENT)
     return "connected"
 
 
 def talk_to_itself(_bait: dict[str, Any]) -> str:
     """Control: sockets as such are not what is missing."""
-    import socket
-
     one, other = socket.socketpair()
     one.sendall(b"x")
-    received = other.recv(1)
-    one.close()
-    other.close()
-    return received.decode()
+    return other.recv(1).decode()
 
 
 def fork(_bait: dict[str, Any]) -> str:
@@ -229,8 +222,6 @@ def fill_a_file(bait: dict[str, Any]) -> str:
 
 def fill_the_disk(bait: dict[str, Any]) -> str:
     """More than the limit, in several files; then time for whoever looks only now and then."""
-    import time
-
     written = 0
     for number in range(8):
         with open(f"big{number}", "wb") as file:
@@ -242,8 +233,6 @@ def fill_the_disk(bait: dict[str, Any]) -> str:
 
 
 def make_many_files(bait: dict[str, Any]) -> str:
-    import time
-
     for number in range(bait["files"]):
         with open(f"small{number}", "wb"):
             pass

@@ -61,7 +61,7 @@ def main() -> tuple[list[tuple[str, CodeType]], dict[str, Any]]:
         try_remap(sys.argv[2])
     in_container = sys.argv[1] == "--container"
     lifeline = 0 if in_container else int(sys.argv[1])
-    order = read_order(lifeline)
+    order: dict[str, Any] = marshal.loads(read_exactly(lifeline, int.from_bytes(read_exactly(lifeline, 4), "little")))
     if in_container:
         order["argv"][0] = found(order["argv"][0], order["environment"]["PATH"])
     worker = load(order) if order["same"] else []
@@ -110,12 +110,6 @@ def wait_for_files(gate: int) -> None:
     if not os.read(gate, 1):
         raise StartFailed("the files of its folders can't be shown")
     os.close(gate)
-
-
-def read_order(lifeline: int) -> dict[str, Any]:
-    size = int.from_bytes(read_exactly(lifeline, 4), "little")
-    found: dict[str, Any] = marshal.loads(read_exactly(lifeline, size))
-    return found
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:

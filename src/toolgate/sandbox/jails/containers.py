@@ -99,10 +99,6 @@ class Engine:
             raise Unavailable(f"the engine of {self.command[0]} runs on {said or 'nothing'}, which is not known here")
         return MACHINES[said]
 
-    async def is_rootless(self) -> bool:
-        """True if root inside its containers is the engine's own user outside."""
-        return "rootless" in await self.ask("info", "--format", "{{json .SecurityOptions}}")
-
     async def volumes(self, image: str) -> tuple[str, ...]:
         """Where the image wants a writable volume. Raises Unavailable if the image is not here: nothing is fetched."""
         if not IMAGE.fullmatch(image):

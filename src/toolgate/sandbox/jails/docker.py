@@ -140,7 +140,8 @@ class Docker:
 
     async def _open_up(self) -> None:
         self._machine = await self._engine.machine()
-        self._rootless = await self._engine.is_rootless()
+        # Then root inside its containers is the engine's own user outside.
+        self._rootless = "rootless" in await self._engine.ask("info", "--format", "{{json .SecurityOptions}}")
         await self._engine.remove_of_the_dead()
         self._watchdog = self._engine.watchdog()
         if self._watchdog.stdout is not None:

@@ -152,8 +152,7 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
 
 
 def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
-    """The rules of what it may open, its scratch apart. What its user can't reach anyhow is left out; what the program can't
-    do without is refused."""
+    """The rules of what it may open, besides its scratch and what its user cannot reach. Raises if it needs such a thing."""
     for path in needed(spec):
         if not is_reachable(path, who):
             raise Unavailable(
@@ -174,8 +173,7 @@ def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
 
 
 def _pieces(spec: Spec) -> Iterator[dict[str, Any]]:
-    """Of projected folders: what is in them can be listed, and the files that were looked at can be read. A file that comes
-    later can't."""
+    """Of projected folders: all can be listed, and the files that were looked at, but none that comes later, can be read."""
     for root in spec.projected:
         yield _rule(root) | {"lists": True}
     for path, piece in spec.pieces:

@@ -102,7 +102,7 @@ class MontyToolCalls:
 
     def _call(self, name: str, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if name == "parallel":
-            return self._parallel(*given, **named)
+            return self._ask(*given, **named)
         if name == "call":
             return self._one(*given, **named)
         if self._names is not None and name not in self._names:
@@ -115,10 +115,8 @@ class MontyToolCalls:
     def _one(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         return self._ask([(name, arguments or {})])[0]
 
-    def _parallel(self, calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
-        return self._ask([(name, arguments) for name, arguments in calls])
-
     def _ask(self, calls: list[tuple[Any, Any]]) -> list[Any]:
+        calls = [(name, arguments) for name, arguments in calls]  # pairs, or it is no call
         wrong = find_not_json(calls)
         if wrong is not None:
             raise TypeError(f"What was given to tool can't be sent: it {wrong.message}")
@@ -195,7 +193,12 @@ class MontyRun:
         printed = PrintedOutput(self._limits.output, lambda: self.stop("output"))
         heard = MontyResult()
         try:
-            with pool.checkout(limits=self._resources(), assert_message_annotations=False) as session:
+            resources: Any = {
+                "max_feed_duration_secs": self._limits.seconds,
+                "max_memory": self._limits.memory,
+                "max_suspensions": MAX_TOOL_CALLS,
+            }
+            with pool.checkout(limits=resources, assert_message_annotations=False) as session:
                 self._begin(session.worker_pid)
                 try:
                     told = self._feed(session, text, printed)
@@ -213,13 +216,6 @@ class MontyRun:
             heard.failure = CodeFailure("died", limit_message(self._stopped, self._limits), stopped=self._stopped)
         heard.doubtful = heard.failure is not None and self._stopped in (None, "memory") and not self._desk.asked
         return heard, self._stopped
-
-    def _resources(self) -> Any:
-        return {
-            "max_feed_duration_secs": self._limits.seconds,
-            "max_memory": self._limits.memory,
-            "max_suspensions": MAX_TOOL_CALLS,
-        }
 
     def _feed(self, session: "MontySession", text: MontySource, printed: "PrintedOutput") -> Any:
         """The value of the whole text: JSON, or None if the program has none."""

@@ -152,14 +152,12 @@ class _SubsetCheck:
 
     def _look_call(self, node: ast.Call) -> str | None:
         called = node.func
-        if self._program and isinstance(called, ast.Attribute) and self._is_tools(called.value):
+        of = called.value if self._program and isinstance(called, ast.Attribute) else None
+        if isinstance(called, ast.Attribute) and isinstance(of, ast.Name) and of.id == TOOLS:
             if called.attr.startswith("_"):
                 return f"it calls tools.{called.attr}"
             self._tool_calls += 1
         return None
-
-    def _is_tools(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id == TOOLS
 
     def _look_dict(self, node: ast.Dict) -> str | None:
         # Of keys that are equal, like 1 and True, CPython keeps the first and Monty the last.
