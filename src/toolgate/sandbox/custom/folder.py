@@ -355,7 +355,7 @@ class CompiledCode:
             digests = dict.fromkeys([*self._read(), *(self._known or ())])  # other processes add to it as well
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_file(self._file, json.dumps(list(digests)[-MAX_KEPT:]))
+                replace_file(self._file, json.dumps(list(digests)[-MAX_KEPT:]).encode())
 
 
 async def compiled(tool: ToolFile, sandbox: Sandbox) -> ToolProblem | None:
