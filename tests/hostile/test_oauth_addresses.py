@@ -26,7 +26,7 @@ from tests.mcp_servers import call
 from tests.remote_servers import Odd, free_port
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcp.client.http_pool import tls
+from toolgate.mcp.client.guarded_http import tls
 from toolgate.mcp.client.oauth.login import LoginFailed, login
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.sandbox.engine import Sandbox

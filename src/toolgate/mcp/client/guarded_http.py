@@ -8,10 +8,13 @@ remote server is used, since httpx2 takes long to load.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import orjson
@@ -28,34 +31,57 @@ from toolgate.mcp.client.errors import (
     shown,
     status_message,
 )
-from toolgate.mcp.client.http_pool import (
-    CONNECT_SECONDS,
-    KEEPALIVE_SECONDS,
-    MAX_ERROR_BYTES,
-    MAX_POOL_CONNECTIONS,
-    is_compressed,
-    is_json,
-    is_stream,
-    tls,
-)
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
 
+CONNECT_SECONDS = 10.0
+KEEPALIVE_SECONDS = 4.0
+"""Less than servers keep a connection (5 s), or a request may meet one that is being closed."""
+MAX_POOL_CONNECTIONS = 256
+MAX_ERROR_BYTES = 65_536
 MAX_READ_SECONDS = 3_600.0
 """Seconds without a byte after which a response is given up, whatever the call's own timeout."""
 SESSION_DELETE_SECONDS = 3.0
 SESSION_HEADER = "mcp-session-id"
 
 if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
     from toolgate.mcp.client.http_transport import HttpTransport
 
 for _name in ("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth"):
     # They log addresses, messages, session ids and what authorization servers answer. What matters of it, we say ourselves.
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
-tls()  # now: modules are imported in a thread, and making it takes 20 ms
-
 Late = Callable[[dict[str, Any]], Awaitable[None]]
 """Puts an error among the server's messages: for the SSE transport, where responses don't come with the request."""
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """With the certificates of the system, or those in SSL_CERT_FILE or SSL_CERT_DIR. Making one takes 20 ms."""
+    return ssl.create_default_context()
+
+
+def goes_through_proxy(url: str) -> bool:
+    """True if the environment names a proxy for a URL."""
+    parts, proxies = urlsplit(url), getproxies()
+    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")
+
+
+def is_stream(response: "ClientResponse | httpx2.Response") -> bool:
+    return response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
+
+
+def is_json(response: "ClientResponse | httpx2.Response") -> bool:
+    return response.headers.get("Content-Type", "").lower().startswith("application/json")
+
+
+def is_compressed(response: "ClientResponse | httpx2.Response") -> bool:
+    """True for a body that could be of any size once it is read. None is requested."""
+    return response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity")
+
+
+tls()  # now: modules are imported in a thread, and making it takes 20 ms
 
 
 class ResponseTooLong(httpx2.TransportError): ...

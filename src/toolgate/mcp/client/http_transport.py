@@ -24,8 +24,7 @@ from mcp_types import jsonrpc_message_adapter
 from toolgate.errors import CallError
 from toolgate.mcp.client.errors import Unreachable, as_call_error, status_message
 from toolgate.mcp.client.fast_http import FastHttp
-from toolgate.mcp.client.guarded_http import MAX_READ_SECONDS, GuardedClient
-from toolgate.mcp.client.http_pool import goes_through_proxy
+from toolgate.mcp.client.guarded_http import MAX_READ_SECONDS, GuardedClient, goes_through_proxy
 from toolgate.mcp.client.model import ServerInfo
 from toolgate.mcp.client.oauth.provider import AwaitRedirect, OAuthProvider, ShowUrl
 from toolgate.mcp.client.oauth.token_store import LoginStore

@@ -112,10 +112,11 @@ class Subscriptions:
         else:
             await connection.request(method, {"uri": uri}, None)
 
-    def _filter(self, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    def _filter(self, connection: "Connection") -> dict[str, Any]:
+        """The changes that are listened for: those that the server says it tells, and of what is subscribed to."""
         found: dict[str, Any] = {}
         for what in ("tools", "prompts", "resources"):
-            said = capabilities.get(what)
+            said = connection.about.capabilities.get(what)
             if isinstance(said, Mapping) and said.get("listChanged") is True:
                 found[f"{what}ListChanged"] = True
         return found | ({"resourceSubscriptions": sorted(self.wanted)} if self.wanted else {})
@@ -139,7 +140,7 @@ class Subscriptions:
         while True:
             self._opened.clear()
             began = monotonic()
-            if self._filter(connection.about.capabilities):
+            if self._filter(connection):
                 with suppress(CallError):
                     await self._open(connection, anew=False)
             if self._stream is None:
@@ -149,12 +150,9 @@ class Subscriptions:
             wait = FIRST_REOPEN_SECONDS if monotonic() - began > MAX_REOPEN_SECONDS else min(MAX_REOPEN_SECONDS, wait * 2)
             self._stream = None
             await asyncio.sleep(wait)
-            self._missed(connection)
-
-    def _missed(self, connection: "Connection") -> None:
-        for method, (what, _) in CHANGED_LISTS.items():
-            if f"{what}ListChanged" in self._filter(connection.about.capabilities):
-                self.notice(method, {})
+            for method, (what, _) in CHANGED_LISTS.items():  # it may have been missed
+                if f"{what}ListChanged" in self._filter(connection):
+                    self.notice(method, {})
 
     async def _open(self, connection: "Connection", *, anew: bool = True) -> None:
         """Opens a stream for all that is wanted now, then closes the one before it."""
@@ -163,8 +161,7 @@ class Subscriptions:
                 return
             acknowledged = asyncio.Event()
             before = self._stream
-            listening = connection.listen(self._filter(connection.about.capabilities), acknowledged)
-            stream = start_task(listening, unheard=True)
+            stream = start_task(connection.listen(self._filter(connection), acknowledged), unheard=True)
             await wait_for_any(acknowledged, stream, seconds=ACKNOWLEDGE_SECONDS)
             self._stream = stream
             self._opened.set()

@@ -18,8 +18,7 @@ from toolgate.errors import described
 from toolgate.mcp.client.allowed_hosts import canonical, is_address, is_public
 from toolgate.mcp.client.egress_proxy import resolve
 from toolgate.mcp.client.errors import shown
-from toolgate.mcp.client.guarded_http import BoundedClient, ResponseTooLong
-from toolgate.mcp.client.http_pool import goes_through_proxy
+from toolgate.mcp.client.guarded_http import BoundedClient, ResponseTooLong, goes_through_proxy
 
 LOGIN_SECONDS = 30.0
 MAX_LOGIN_BYTES = 1_048_576
