@@ -76,6 +76,29 @@ def _printable(part: Any) -> Any:
 # -- values
 
 
+def valid_text(text: str) -> str:
+    """Text that can be written as UTF-8: half of a surrogate pair is written out."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def with_texts(value: Any, change: Callable[[str], str], *, names: bool = False) -> Any:
+    """A JSON value with every text in it changed, at any depth; `names`: those of fields as well."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key) if names else key: with_texts(part, change, names=names) for key, part in value.items()}
+    return [with_texts(part, change, names=names) for part in value] if isinstance(value, list | tuple) else value
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text in a JSON value, at any depth; no names of fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(part)
+
+
 def holds_too_much(text: bytes, most: int = MAX_JSON_VALUES) -> bool:
     """Tells whether JSON holds more values than are read: told by what stands between them, other than in texts."""
     if len(text) <= most or _marks(text) <= most:

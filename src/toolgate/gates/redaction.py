@@ -9,11 +9,13 @@ hold a secret.
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
 
 from toolgate.errors import CallError, shortened
+from toolgate.jsontext import texts_in, valid_text, with_texts
 from toolgate.model import MASK, Entry, ErrorInfo
 from toolgate.pipeline.context import InvokeContext
 from toolgate.screening.secret_fields import HINTS, looks_like_a_token, rank_of, without, without_assigned
@@ -210,7 +212,7 @@ class Redactor:
         """A text without what fields in it hold: JSON as a whole, and what is assigned to the names of secrets."""
         if len(text) <= MAX_JSON_CHARS and text[:64].lstrip()[:1] in ("{", "["):
             try:
-                value = orjson.loads(_valid(text))
+                value = orjson.loads(valid_text(text))
             except orjson.JSONDecodeError:
                 pass
             else:
@@ -228,7 +230,7 @@ class Redactor:
             for key, part in value.items():
                 rank = 0 if key in public else self._rank(key)
                 if rank == 2 or (rank == 1 and looks_like_a_token(part)):
-                    yield from _texts(part)
+                    yield from (text for text in texts_in(part) if not _REFERENCE.match(text))
                 else:
                     yield from self.named_secrets(part, public)
         elif isinstance(value, list | tuple):
@@ -238,9 +240,9 @@ class Redactor:
     async def error(self, error: CallError, known: tuple[str, ...] = (), quoted: tuple[str, ...] = ()) -> ErrorInfo:
         """An error as a caller and the records are told it: valid text and plain JSON, without secrets. `quoted`: those
         among the arguments, which a tool may have put into its words."""
-        message = _valid(shortened(without(quoted, error.message), MAX_RAW_ERROR_CHARS))
-        suggestion = _valid(shortened(without(quoted, error.suggestion or ""), MAX_RAW_ERROR_CHARS))
-        details = None if error.details is None else _without_quoted(quoted, _plain(error.details))
+        message = valid_text(shortened(without(quoted, error.message), MAX_RAW_ERROR_CHARS))
+        suggestion = valid_text(shortened(without(quoted, error.suggestion or ""), MAX_RAW_ERROR_CHARS))
+        details = None if error.details is None else with_texts(_plain(error.details), partial(without, quoted), names=True)
         if not self.ready:
             await self.prepare([message, suggestion, details])
         masked = self.mask(details, known=known)
@@ -306,7 +308,7 @@ class Redactor:
         scanner = self._load_scanner()
         if scanner is None:
             return text
-        found = {finding.secret for finding in scanner.scan(_valid(text)) if finding.secret}
+        found = {finding.secret for finding in scanner.scan(valid_text(text)) if finding.secret}
         return without(tuple(found), text) if found else text
 
     def _load_scanner(self) -> Any:
@@ -387,31 +389,6 @@ def _short(text: str) -> str:
 
 def _masked(found: re.Match[str]) -> str:
     return f"{found['keep']}{MASK}" if "keep" in found.re.groupindex else MASK
-
-
-def _without_quoted(secrets: tuple[str, ...], value: Any) -> Any:
-    """The same in all texts of a JSON value."""
-    if not secrets:
-        return value
-    if isinstance(value, str):
-        return without(secrets, value)
-    if isinstance(value, dict):
-        return {without(secrets, key): _without_quoted(secrets, part) for key, part in value.items()}
-    return [_without_quoted(secrets, part) for part in value] if isinstance(value, list) else value
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        if not _REFERENCE.match(value):
-            yield value
-    elif isinstance(value, dict | list | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
-
-
-def _valid(text: str) -> str:
-    """Text that can be written as UTF-8: half of a surrogate pair is written out."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _plain(details: Mapping[str, Any]) -> Any:

@@ -162,18 +162,15 @@ def _told(error: ErrorInfo) -> dict[str, Any]:
 
 
 def _came_from(call: Call, body: dict[str, Any]) -> None:
-    if call.parent is not None:
-        body["parent"] = call.parent
-    if call.door != "python":
-        body["door"] = call.door
-    if call.actor.scopes:
-        body["scopes"] = call.actor.scopes
-    if call.idempotency_key is not None:
-        body["idempotency_key"] = call.idempotency_key
-    if call.approval is not None:
-        body["approval"] = call.approval
-    if call.request_id is not None:
-        body["request_id"] = call.request_id
+    said = {
+        "parent": call.parent,
+        "door": None if call.door == "python" else call.door,
+        "scopes": call.actor.scopes or None,
+        "idempotency_key": call.idempotency_key,
+        "approval": call.approval,
+        "request_id": call.request_id,
+    }
+    body |= {name: value for name, value in said.items() if value is not None}
 
 
 def _json(body: dict[str, Any]) -> bytes:

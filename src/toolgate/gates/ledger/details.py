@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from toolgate.errors import StoreError
+from toolgate.jsontext import valid_text
 from toolgate.model import Outcome, Tier, Tool
 from toolgate.pipeline.stage_marks import (
     ATTEMPT_FAILED,
@@ -144,18 +145,13 @@ def _explain(spans: list[Span], outcome: Outcome, decision: tuple[str, ...], rea
     """Say why the gates let the call pass, and at the last one how it ended."""
     known = dict(zip(("policy", "consent"), decision, strict=False))
     for span in spans:
-        span.reason = span.reason or _text(known.get(span.gate))
+        span.reason = span.reason or valid_text(known.get(span.gate, "")) or None
     last = spans[-1]
     if outcome.error is not None:
         last.verdict, last.code = VERDICTS.get(outcome.status, "fail"), outcome.error.code
-        last.reason = _text(reason or outcome.error.message)
+        last.reason = valid_text(reason or outcome.error.message)
     elif cached:
         last.reason = "answered from the cache" if last.gate == "cache" else "answered with the first outcome of its key"
-
-
-def _text(text: str | None) -> str | None:
-    """Text that can be written as UTF-8: half of a surrogate pair is written out."""
-    return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):

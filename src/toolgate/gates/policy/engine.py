@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import msgspec
 
 from toolgate.gates.policy.documents import Data, Documents
+from toolgate.jsontext import valid_text
 from toolgate.model import Decision
 
 Action = Literal["tool.view", "tool.request", "tool.enable"]
@@ -65,7 +66,8 @@ class PolicyQuestion(msgspec.Struct, frozen=True, gc=False):
         return None
 
     def input(self, reads: Reads, **more: Any) -> dict[str, Any]:
-        """The input document; the arguments are in it only for a policy that looks at them."""
+        """The input document; the arguments are in it only for a policy that looks at them. Callers name their sessions as
+        they like: half of a surrogate pair in one must not become a denial that others are given as well."""
         return {
             "tenant": self.tenant,
             "persona_id": self.persona,
@@ -74,19 +76,13 @@ class PolicyQuestion(msgspec.Struct, frozen=True, gc=False):
             "context": {
                 "user": self.user,
                 "scopes": self.scopes,
-                "session": None if self.session is None else _valid(self.session),
-                "door": _valid(self.door),
+                "session": None if self.session is None else valid_text(self.session),
+                "door": valid_text(self.door),
                 "tier": self.tier,
                 "arguments": self.arguments if reads.arguments and self.arguments is not None else {},
             },
             **more,
         }
-
-
-def _valid(text: str) -> str:
-    """Text that can be written as JSON: callers name their sessions as they like, and half of a surrogate pair in one must
-    not become a denial that others are given as well."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _is_name(value: Any) -> bool:

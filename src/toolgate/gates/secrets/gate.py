@@ -12,6 +12,7 @@ from typing import Any
 from toolgate.errors import CallError, Denied, SettingsError, StoreError
 from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, NAME, REFERENCE, Owner, key_of, keys_for
 from toolgate.gates.secrets.sources import Source
+from toolgate.jsontext import texts_in, with_texts
 from toolgate.model import Actor, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.held_resources import HoldingGate, hold
@@ -188,25 +189,11 @@ def _error(look: Callable[..., object], *of: object) -> CallError | None:
 
 def _names_in(value: Any) -> Iterator[str]:
     """The names that references in a value give, at any depth."""
-    if isinstance(value, str):
-        if "{{" in value:
-            yield from (found[1].strip() for found in REFERENCE.finditer(value))
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _names_in(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _names_in(part)
+    return (found[1].strip() for text in texts_in(value) if "{{" in text for found in REFERENCE.finditer(text))
 
 
 def _fill(value: Any, look_up: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return REFERENCE.sub(lambda found: look_up(found[1].strip()), value) if "{{" in value else value
-    if isinstance(value, dict):
-        return {key: _fill(part, look_up) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_fill(part, look_up) for part in value]
-    return value
+    return with_texts(value, lambda text: REFERENCE.sub(lambda found: look_up(found[1].strip()), text))
 
 
 def _how_to_set(name: str, url: str | None) -> str:
