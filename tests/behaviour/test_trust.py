@@ -360,7 +360,7 @@ def test_a_person_at_a_terminal_is_asked_and_only_a_clear_yes_is_one(
 ) -> None:
     plant(terminal, ran, "tools")
     teletype = Teletype(terminal, "call", "echo", "text=a")
-    teletype.type(after="[y/N]", keys=keys)
+    teletype.type(after="Trust them? [y] yes  [n] no > ", keys=keys)
     assert teletype.end() == code, teletype.shown
     assert ".toolgate/tools/mine.py" in teletype.shown
     assert ran.exists() == (code == 0)

@@ -88,25 +88,21 @@ def global_options(ctx: typer.Context) -> GlobalOptions:
     return place if isinstance(place, GlobalOptions) else GlobalOptions()
 
 
-def open_app(place: GlobalOptions, *, serving: bool = False, **overrides: Any) -> App:
-    """The App of a place. Where a person can be asked whether to trust what is there, they are. One that ends at once asks
-    no MCP server of its own accord what it has, nor starts one again that has failed."""
+@asynccontextmanager
+async def opened(ctx: typer.Context, *, serving: bool = False, **overrides: Any) -> AsyncIterator[App]:
+    """The App of this command, open. Where a person can be asked whether to trust what is there, they are. One that ends at
+    once asks no MCP server of its own accord what it has, nor starts one again that has failed."""
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
+    place = global_options(ctx)
     overrides = {**place.overrides, **overrides}
     try:
-        return App(load_settings(place.settings, overrides), keeps_servers=serving)
+        app = App(load_settings(place.settings, overrides), keeps_servers=serving)
     except Untrusted:
         from toolgate.cli.trust import ask
 
-        if not ask(place):
+        if not await ask(place):
             raise
-        return App(load_settings(place.settings, overrides), keeps_servers=serving)
-
-
-@asynccontextmanager
-async def opened(ctx: typer.Context, *, serving: bool = False, **overrides: Any) -> AsyncIterator[App]:
-    """The App of this command, open."""
-    asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
-    app = open_app(global_options(ctx), serving=serving, **overrides)
+        app = App(load_settings(place.settings, overrides), keeps_servers=serving)
     with problems_logged(serving):
         with diverted():
             await app.__aenter__()

@@ -1,14 +1,12 @@
 """`toolgate trust`: which files of a folder Toolgate may obey."""
 
 import os
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toolgate.cli.context import GlobalOptions, NotFound, Usage, argument, global_options, interruptible, option
+from toolgate.cli.context import GlobalOptions, NotFound, Usage, argument, global_options, option
 from toolgate.cli.output import Part, answer, answered, as_json, note, say
 from toolgate.cli.table import STATE_STYLES, listing
 from toolgate.discovery import discover
@@ -53,9 +51,9 @@ def trust(
     return 0
 
 
-def ask(place: GlobalOptions) -> bool:
+async def ask(place: GlobalOptions) -> bool:
     """Asks the person at the terminal, if there is one, whether to trust what is there. Only a clear yes is one."""
-    from toolgate.cli.prompt import at_a_terminal
+    from toolgate.cli.prompt import agrees, at_a_terminal
 
     if not at_a_terminal() or as_json():
         return False
@@ -64,23 +62,9 @@ def ask(place: GlobalOptions) -> bool:
     changes = project.changes()
     for change in changes:
         note(*_line(change), hang=HANG)
-    _drop_typed()
-    sys.stderr.write("Trust them? [y/N] ")
-    sys.stderr.flush()
-    with interruptible():
-        answer = sys.stdin.readline().strip().lower()
-    if answer not in ("y", "yes"):
-        return False
-    project.agree(changes)
-    return True
-
-
-def _drop_typed() -> None:
-    """Drops what was typed before the question could be read: it is no answer."""
-    with suppress(ImportError, OSError):
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    if agreed := await agrees("Trust them?"):
+        project.agree(changes)
+    return agreed
 
 
 def _project_at(folder: Path, place: GlobalOptions) -> Project:
