@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from toolgate.store import budgets
 from toolgate.store import catalog as table
 from toolgate.store.database import Transaction
-from toolgate.tasks import start_task
+from toolgate.tasks import repeat, start_task
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
@@ -40,7 +40,7 @@ class StoreSync:
     async def start(self) -> None:
         await self._parts.catalog_sync.start()
         await self.refresh()
-        self._polling = start_task(self._poll())
+        self._polling = start_task(repeat(EPOCH_POLL_SECONDS, self._look, logger, "flags could not be read"))
 
     async def stop(self) -> None:
         self._parts.catalog_sync.stop()
@@ -72,16 +72,11 @@ class StoreSync:
         parts.budgets.use(limits)
         await parts.policy.push()
 
-    async def _poll(self) -> None:
+    async def _look(self) -> None:
         """Sees what other processes change."""
-        while True:
-            await asyncio.sleep(EPOCH_POLL_SECONDS)
-            try:
-                old = monotonic() - self._read_at > self._seconds
-                if old or await self._store.read(table.epoch()) != self._epoch:
-                    await self.refresh()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must be looked again
-                logger.warning("flags could not be read: %s", error)
+        old = monotonic() - self._read_at > self._seconds
+        if old or await self._store.read(table.epoch()) != self._epoch:
+            await self.refresh()
 
 
 def _all_of_it() -> Transaction[tuple[table.Flags, list[table.DynamicRow], list[budgets.BudgetRow]]]:

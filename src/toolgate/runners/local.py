@@ -85,13 +85,10 @@ class LocalRunner:
         future = self.threads.submit(function)
         try:
             done, _ = await asyncio.wait((future,), timeout=timeout)
-        except asyncio.CancelledError:
-            if future.cancel():
+        finally:
+            if future.cancel():  # its time is over, or its caller is gone
                 self.threads.give_up()
-            raise
         if not done:
-            if future.cancel():
-                self.threads.give_up()
             advice = "A synchronous tool cannot be stopped: its thread goes on in the background."
             raise timed_out(timeout, suggestion=advice)
         return future.result()
@@ -115,12 +112,7 @@ class LocalRunner:
             verdict = await _call(instance.validate, arguments)
             if verdict is False or (verdict not in (None, True) and verdict):
                 words = "; ".join(map(str, verdict)) if isinstance(verdict, list | tuple) else str(verdict or "")
-                raise NotReached(
-                    "VALIDATION_ERROR",
-                    f"Invalid arguments: {words or 'refused by the tool'}",
-                    suggestion="Correct the arguments and call again.",
-                    details={"errors": [{"path": "", "message": words or "refused by the tool"}]},
-                )
+                raise _invalid([{"path": "", "message": words or "refused by the tool"}])
 
     async def close(self) -> list[str]:
         """Clean up the class-based tools that were used; gives what went wrong."""
@@ -173,13 +165,13 @@ def _bind(bind: Callable[[dict[str, Any]], dict[str, Any]], arguments: dict[str,
             {"path": ".".join(str(part) for part in fault["loc"]), "message": fault["msg"]}
             for fault in error.errors(include_url=False, include_context=False, include_input=False)
         ]
-        words = "; ".join(f"{fault['path']}: {fault['message']}" for fault in faults)
-        raise NotReached(
-            "VALIDATION_ERROR",
-            f"Invalid arguments: {words}",
-            suggestion="Correct the arguments and call again.",
-            details={"errors": faults},
-        ) from error
+        raise _invalid(faults) from error
+
+
+def _invalid(faults: list[dict[str, str]]) -> NotReached:
+    words = "; ".join(f"{fault['path']}: {fault['message']}".removeprefix(": ") for fault in faults)
+    advice = "Correct the arguments and call again."
+    return NotReached("VALIDATION_ERROR", f"Invalid arguments: {words}", suggestion=advice, details={"errors": faults})
 
 
 def understand(error: BaseException, instance: Any = None) -> CallError:

@@ -191,9 +191,8 @@ class SensitivePaths:
         lower = path.lower()
         for file in self._own:
             for known in looks.places(file):
-                if _inside(lower, known) or lower.startswith(
-                    f"{known}-"
-                ):  # SQLite keeps some of it in name-wal and name-shm
+                is_beside = lower.startswith(f"{known}-")  # SQLite keeps some of it in name-wal and name-shm
+                if is_beside or _inside(lower, known):
                     return "Toolgate's own data"
         if not writing:
             return None
