@@ -91,9 +91,9 @@ def make_folder(name: str, folder: int) -> None:
         own_like(name, folder)
 
 
-def own_like(name: str, folder: int) -> None:
-    """Give something that was just made in a folder to whoever owns the folder, where we are not the owner."""
-    owner = os.fstat(folder)
+def own_like(name: str, folder: int, replaced: os.stat_result | None = None) -> None:
+    """Give something that was just made in a folder to whoever owns what it replaces, or else the folder, if not us."""
+    owner = replaced or os.fstat(folder)
     if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
         with contextlib.suppress(PermissionError):
             os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)

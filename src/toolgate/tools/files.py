@@ -317,12 +317,8 @@ def _put(name: str, folder: int, data: bytes, before: os.stat_result | None) -> 
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            if before is None:
-                own_like(temporary, folder)
-            else:
-                if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
-                    with suppress(PermissionError):
-                        os.fchown(handle, before.st_uid, before.st_gid)
+            own_like(temporary, folder, before)
+            if before is not None:
                 os.fchmod(handle, stat.S_IMODE(before.st_mode) & 0o777)
             os.fsync(handle)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
