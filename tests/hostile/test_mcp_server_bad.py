@@ -54,8 +54,8 @@ async def mirror(value: Any = None) -> Any:
 
 
 @asynccontextmanager
-async def a_site() -> AsyncIterator[tuple[App, Site, str]]:
-    async with memory_app() as app:
+async def a_site(**settings: Any) -> AsyncIterator[tuple[App, Site, str]]:
+    async with memory_app(**settings) as app:
         app.register(mirror)
         async with serving(app) as site:
             yield app, site, await key_for(app, ADA)
@@ -243,6 +243,24 @@ async def test_headers_reveal_nothing_of_a_tool_that_is_hidden() -> None:
         wrong = {"Mcp-Param-Region": "two"}
         assert (await site.mcp("tools/call", params, headers=wrong, key=key)).json["error"]["code"] == -32020
         await app.tools.set_enabled("headed", False, tenant="acme")
+        hidden = await site.mcp("tools/call", params, headers=wrong, key=key)
+        unknown = await site.mcp("tools/call", {**params, "name": "header"}, headers=wrong, key=key)
+        assert hidden.body == unknown.body.replace(b"header", b"headed")
+
+
+@pytest.mark.requirement("DOOR-3")
+async def test_headers_reveal_nothing_of_a_tool_that_a_policy_of_one_s_own_hides(tmp_path: Path) -> None:
+    @tool(tier="read_only")
+    async def headed(region: str) -> str:
+        """Want an argument in a header too."""
+        return region
+
+    rules = tmp_path / "own.rego"
+    rules.write_text('package soma.policy\nimport rego.v1\ndefault allow := false\nallow if input.resource != "headed"\n')
+    async with a_site(policy={"file": rules}) as (app, site, key):
+        app.register(headed).input_schema["properties"]["region"]["x-mcp-header"] = "Region"
+        params = {"name": "headed", "arguments": {"region": "one"}}
+        wrong = {"Mcp-Param-Region": "two"}
         hidden = await site.mcp("tools/call", params, headers=wrong, key=key)
         unknown = await site.mcp("tools/call", {**params, "name": "header"}, headers=wrong, key=key)
         assert hidden.body == unknown.body.replace(b"header", b"headed")

@@ -2,10 +2,8 @@
 
 import logging
 import os
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
@@ -98,12 +96,6 @@ class ToolsFacet(CallableFacet):
         if entry is None or not view.allow:
             return None
         return entry if self._parts.catalog.why_off(entry, actor.tenant) is None else None
-
-    def input_schema(self, name: str, actor: Actor) -> dict[str, Any] | None:
-        """Gives the schema of a tool's arguments, by the shipped policy and the flags alone; None: there is none."""
-        enabled = self._parts.catalog.permitted(actor)
-        place = bisect_left(enabled, name, key=attrgetter("name"))
-        return enabled[place].input_schema if place < len(enabled) and enabled[place].name == name else None
 
     @property
     def version(self) -> tuple[int, str] | None:

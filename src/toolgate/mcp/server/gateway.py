@@ -17,6 +17,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import decode_header_value
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
@@ -24,7 +25,7 @@ from toolgate.mcp.server.caller import LOG_LEVEL_KEY, TASKS_EXTENSION, Request, 
 from toolgate.mcp.server.change_notifications import ChangeNotifier
 from toolgate.mcp.server.identity import (
     CREDENTIAL_KEY,
-    CURRENT_ACTOR,
+    CURRENT_TOOL,
     Credential,
     IdentifyCaller,
     actor_id,
@@ -125,8 +126,8 @@ class Gateway:
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool that the actor may see, for the SDK to compare a request's headers with its arguments."""
-        actor = CURRENT_ACTOR.get()
-        return None if actor is None else self._app.tools.input_schema(name, actor)
+        entry = CURRENT_TOOL.get()
+        return entry.tool.input_schema if entry is not None and entry.name == name else None
 
     async def _set_level(self, ctx: Request, params: types.SetLevelRequestParams) -> JsonObject:
         ctx.session._connection.state[LOG_LEVEL_KEY] = params.level
@@ -141,6 +142,15 @@ class HttpSessionManager(StreamableHTTPSessionManager):
     process, which belongs to the credential that began it; each credential may have so many.
     """
 
+    def __init__(self, app: "App", server: Server[Any]) -> None:
+        super().__init__(
+            server,
+            max_request_body_size=app.settings.serve.body_bytes,
+            max_sessions=MAX_SESSIONS,
+            session_idle_timeout=SESSION_IDLE_SECONDS,
+        )
+        self._tools = app.tools
+
     async def serve(self, credential: Credential, scope: Scope, receive: Receive, send: Send) -> None:
         # blanks around a value are not part of it (RFC 9110), and the SDK compares values with what is in the body
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
@@ -152,7 +162,9 @@ class HttpSessionManager(StreamableHTTPSessionManager):
         owner = AccessToken(token="", client_id=credential.id, scopes=[], subject=actor_id(credential.actor))
         scope["user"] = AuthenticatedUser(owner)  # another credential does not find its session
         scope[CREDENTIAL_KEY] = credential
-        CURRENT_ACTOR.set(credential.actor)
+        called = headers.get(b"mcp-name") if headers.get(b"mcp-method") == b"tools/call" else None
+        name = None if called is None else decode_header_value(called.decode("latin-1"))  # the SDK compares it with the body
+        CURRENT_TOOL.set(None if name is None else await self._tools.visible(name, credential.actor))
         await self.handle_request(scope, receive, send)
 
     def _has_room(self, credential: str) -> bool:
@@ -168,12 +180,7 @@ class HttpSessionManager(StreamableHTTPSessionManager):
 @asynccontextmanager
 async def open_http(app: "App") -> AsyncIterator[HttpSessionManager]:
     async with Gateway(app, credential_in_scope) as server:
-        manager = HttpSessionManager(
-            server,
-            max_request_body_size=app.settings.serve.body_bytes,
-            max_sessions=MAX_SESSIONS,
-            session_idle_timeout=SESSION_IDLE_SECONDS,
-        )
+        manager = HttpSessionManager(app, server)
         async with manager.run():
             yield manager
 

@@ -12,6 +12,7 @@ from toolgate.model import Actor
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.caller import Request
+    from toolgate.model import Entry
 
 
 class Credential(msgspec.Struct, frozen=True, gc=False):
@@ -30,9 +31,9 @@ IdentifyCaller = Callable[["Request"], Credential]
 CREDENTIAL_KEY = "toolgate.credential"
 """The key in the ASGI scope under which the HTTP server puts the credential."""
 
-CURRENT_ACTOR: ContextVar[Actor | None] = ContextVar("toolgate_mcp_asking", default=None)
-"""The actor of the HTTP request that is being served. The SDK asks for the schema of a tool before it says whose request it
-is, and a tool that its actor may not see has none."""
+CURRENT_TOOL: ContextVar["Entry | None"] = ContextVar("toolgate_mcp_tool", default=None)
+"""The tool that the HTTP request being served calls, if its actor may see it. The SDK asks for a tool's schema where nothing
+can be awaited, so the policy is asked before."""
 
 
 def credential_in_scope(ctx: "Request") -> Credential:
