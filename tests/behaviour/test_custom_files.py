@@ -179,7 +179,7 @@ def test_settings_can_raise_the_tier_of_a_custom_tool() -> None:
         (with_lines("inputSchema: {}"), "11:1", "did you mean schema?"),
         (with_lines("permissions:\n  autoaccept: true"), "12:3", "permissions.autoaccept: there is no such field"),
         (with_lines("tokenCost: 1\ntoken_cost: 2"), "12:1", "tokenCost stands there already"),
-        (with_lines("tokenCost: -1"), "11:1", "can't be less than 0"),
+        (with_lines("tokenCost: -1"), "11:1", "cannot be less than 0"),
         (with_lines("tokenCost: many"), "11:1", "tokenCost: Input should be a valid integer"),
         (with_lines("version: 1.0"), "11:1", "version: it must be text: put it in quotes"),
         (with_lines("version: '1.0'"), "11:1", "version: not a semantic version"),

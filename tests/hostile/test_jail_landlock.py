@@ -213,7 +213,7 @@ def test_parts_of_a_workspace_are_refused(user: str, folder: Path, parts: dict[s
     work.mkdir()
     named = {kind: [str(work / name) for name in names] for kind, names in parts.items()}
     result = run_one(user, folder, "control()", workspace=str(work), **named)
-    assert "can't keep parts of a workspace" in result["unavailable"]
+    assert "cannot keep parts of a workspace" in result["unavailable"]
 
 
 def test_what_its_user_cannot_reach_is_refused(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_what_its_user_cannot_reach_is_refused(tmp_path: Path) -> None:
     program = closed / "python"
     closed.mkdir(mode=0o700)
     program.touch()
-    with pytest.raises(Unavailable, match="can't reach"):
+    with pytest.raises(Unavailable, match="cannot reach"):
         list(landlock.allowed(Spec(profile="python", argv=(str(program),)), nobody))
     assert landlock.is_reachable(Path("/usr/bin/env"), nobody)
     assert not landlock.is_reachable(program, nobody)

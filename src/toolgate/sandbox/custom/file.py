@@ -231,7 +231,7 @@ def tool_fields(value: Any) -> tuple[dict[str, Any], list[FieldFault]]:
         tool["cost"] = _cost(tool["cost"], wrong)
     tokens = tool.get("declared_tokens")
     if isinstance(tokens, int | float) and tokens < 0:
-        wrong.append(FieldFault(("tokenCost",), "it can't be less than 0"))
+        wrong.append(FieldFault(("tokenCost",), "it cannot be less than 0"))
     return {**tool, "program": program, "kind": "sandbox", "source": "custom"}, wrong
 
 

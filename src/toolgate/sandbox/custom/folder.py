@@ -142,7 +142,7 @@ class CustomFolder:
         except FileNotFoundError:
             names = []
         except OSError as error:
-            self._unreadable = ToolProblem(str(self._folder), f"the folder can't be read: {error.strerror or error}")
+            self._unreadable = ToolProblem(str(self._folder), f"the folder cannot be read: {error.strerror or error}")
             return None
         self._unreadable = None
         for name in names:

@@ -68,7 +68,7 @@ def drop_bounding_set() -> None:
     while libc.prctl(PR_CAPBSET_DROP, *map(ctypes.c_ulong, (number, 0, 0, 0))) == 0:
         number += 1
     if ctypes.get_errno() != EINVAL:  # which is the answer for the first that the kernel does not know
-        raise OSError(ctypes.get_errno(), "the capabilities can't be given up")
+        raise OSError(ctypes.get_errno(), "the capabilities cannot be given up")
 
 
 def set_capabilities(kept: int = 0) -> None:

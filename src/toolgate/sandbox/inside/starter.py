@@ -108,7 +108,7 @@ def wait_for_files(gate: int) -> None:
     """Until all files of its projected folders are there (`layer_launcher`)."""
     os.write(gate, b"1")
     if not os.read(gate, 1):
-        raise StartFailed("the files of its folders can't be shown")
+        raise StartFailed("the files of its folders cannot be shown")
     os.close(gate)
 
 

@@ -217,7 +217,7 @@ class Mount(NamedTuple):
 
 def _quoted(field: str) -> str:
     if "\n" in field or "\r" in field:
-        raise Unavailable(f"the engine can't be told of a file with a line end in its name: {field!r}")
+        raise Unavailable(f"the engine cannot be told of a file with a line end in its name: {field!r}")
     return '"' + field.replace('"', '""') + '"' if "," in field or '"' in field else field
 
 

@@ -163,7 +163,7 @@ class Docker:
         if self._image is None:
             raise Unavailable("no image is set for it (sandbox.docker_image)")
         if spec.layers:
-            raise Unavailable(f"A container's changes can't be kept apart from {spec.layers[0]}.")
+            raise Unavailable(f"A container's changes cannot be kept apart from {spec.layers[0]}.")
         await self._opened()
         words = run_words(
             name=new_name(), image=self._image, entrypoint="python3", argv=("-I", "-S", "-B", str(STARTER), "--container"),

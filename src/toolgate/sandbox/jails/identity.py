@@ -63,7 +63,7 @@ def _owner(folders: list[Path]) -> Identity:
     owners = {Identity(found.st_uid, found.st_gid) for found in (folder.stat() for folder in folders)}
     if len(owners) > 1 or any(owner.uid == 0 for owner in owners):
         raise Unavailable(
-            f"Nobody but root could write to {folders[0]}: its file system can't show it as another user's. "
+            f"Nobody but root could write to {folders[0]}: its file system cannot show it as another user's. "
             "Run Toolgate as an ordinary user, or name a folder that is not root's."
         )
     return owners.pop()

@@ -44,7 +44,7 @@ _CREATE_RULESET, _ASK_VERSION = 444, 1
 
 LANDLOCK_ENFORCES: dict[Feature, str] = {
     "files": "Landlock: nothing else can be opened or changed; that a path exists, its size and its times can be seen",
-    "environment": "built anew; /proc can't be read",
+    "environment": "built anew; /proc cannot be read",
     "network": "no sockets (seccomp); Landlock",
     "processes": "RLIMIT_NPROC, polled; one signal ends all within a Landlock domain; seccomp",
     "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",
@@ -130,23 +130,23 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
     if found < LANDLOCK_VERSION:
         raise Unavailable(f"Landlock version {LANDLOCK_VERSION} is needed (Linux 6.2); this kernel has {found or 'none'}.")
     if spec.network == "loopback":
-        raise Unavailable("Landlock can't let a program reach some hosts and no others; bubblewrap can.")
+        raise Unavailable("Landlock cannot let a program reach some hosts and no others; bubblewrap can.")
     if spec.profile in STARTS_OTHERS and found < HOLDS_SIGNALS:
         raise Unavailable(f"For commands, Landlock has to hold signals: version {HOLDS_SIGNALS} (Linux 6.12), not {found}.")
     if len(spec.pieces) > MAX_PIECES:
         raise Unavailable(
-            f"Landlock can't show a program more than {MAX_PIECES} files of {spec.projected[0]} one by one; bubblewrap can.",
+            f"Landlock cannot show a program more than {MAX_PIECES} files of {spec.projected[0]} singly; bubblewrap can.",
             suggestion="Install bubblewrap (on Debian: apt-get install bubblewrap), or give it a smaller folder.",
         )
     if spec.layers:
         raise Unavailable(
-            f"Landlock can't keep what a program changes apart from {spec.layers[0]}; bubblewrap can.",
+            f"Landlock cannot keep what a program changes apart from {spec.layers[0]}; bubblewrap can.",
             suggestion="Install bubblewrap.",
         )
     if spec.fixed or spec.hidden:
         parts = ", ".join(path.name for path in (*spec.fixed, *spec.hidden)[:3])
         raise Unavailable(
-            f"Landlock can't keep parts of a workspace from a program that is given the rest ({parts}); bubblewrap can.",
+            f"Landlock cannot keep parts of a workspace from a program that is given the rest ({parts}); bubblewrap can.",
             suggestion="Install bubblewrap (on Debian: apt-get install bubblewrap), or give it a folder without such files.",
         )
 
@@ -156,7 +156,7 @@ def allowed(spec: Spec, who: Identity | None) -> Iterator[dict[str, Any]]:
     for path in needed(spec):
         if not is_reachable(path, who):
             raise Unavailable(
-                f"The sandbox's user can't reach {path}: a folder above it is closed to others. "
+                f"The sandbox's user cannot reach {path}: a folder above it is closed to others. "
                 "Install it where every user can run it, or install bubblewrap."
             )
     for view in (*launch.system_paths(), *launch.network_paths(spec.network)):
@@ -234,7 +234,7 @@ def make_scratch(parent: Path, who: Identity | None) -> Path:
         os.chown(folder, who.uid, who.gid)
         if not is_reachable(folder, who):
             folder.rmdir()
-            raise Unavailable(f"The sandbox's user can't reach {parent}: a folder above it is closed to others.")
+            raise Unavailable(f"The sandbox's user cannot reach {parent}: a folder above it is closed to others.")
     return folder
 
 

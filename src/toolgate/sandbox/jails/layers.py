@@ -44,7 +44,7 @@ class Layers(ChildEnds):
                 )
         if len(spec.pieces) > MAX_PIECES:
             raise Unavailable(
-                f"{', '.join(map(str, spec.projected))}: more than {MAX_PIECES} files can't be shown to a program.",
+                f"{', '.join(map(str, spec.projected))}: more than {MAX_PIECES} files cannot be shown to a program.",
                 suggestion="Give it a smaller folder.",
             )
         self.folders = spec.layers

@@ -109,7 +109,7 @@ def _between(root: Path, path: Path) -> list[Path]:
 
 def _real(path: Path) -> Path:
     if path.is_symlink():
-        raise Unavailable(f"{path} is a link: what it leads to can be kept from the program, the link itself can't.")
+        raise Unavailable(f"{path} is a link: what it leads to can be kept from the program, the link itself cannot.")
     return path
 
 

@@ -232,7 +232,7 @@ class Watchdog:
                     watch.look(now)
                 except Exception:
                     # What can't be watched is not run.
-                    logger.exception("a jailed process can't be watched, and is ended")
+                    logger.exception("a jailed process cannot be watched, and is ended")
                     process.kill()
         if self.watches:
             self._set_timer(max(now + CLOSE, min(watch.next for watch in self.watches.values())))

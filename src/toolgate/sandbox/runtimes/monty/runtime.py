@@ -124,7 +124,7 @@ class MontyRuntime:
             with suppress(MontyError, OSError, RuntimeError):
                 pool.__exit__(None, None, None)
             self._let_go()
-            raise Unavailable(f"Monty can't be started: {said or error}") from error
+            raise Unavailable(f"Monty cannot be started: {said or error}") from error
         self._pool = pool
         return pool
 
