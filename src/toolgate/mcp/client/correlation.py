@@ -156,8 +156,6 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
         """Abandoned calls that the server may still work on, and until when."""
         self._asked_now = 0
 
-    # Calls
-
     def begin(self, caller: Caller | None) -> ActiveCall:
         call = ActiveCall(caller)
         self._calls[call.token] = call
@@ -195,8 +193,6 @@ class CorrelatingDispatcher(JSONRPCDispatcher):
             now = monotonic()
             self._given_up = {one: until for one, until in self._given_up.items() if until > now}
         return next(iter(self._calls.values())) if len(self._calls) == 1 and not self._given_up else None
-
-    # What comes in
 
     async def serve(self, started: "DispatcherStarted") -> None:
         await self.run(self._request, _unheard, self._notification, task_status=started)

@@ -100,8 +100,6 @@ class EgressProxy:
         self._lookups.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
 
-    # -- one connection
-
     async def _take(self, place: ForwardedPort, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         if task is None or self._closed or len(self._under_way) >= MAX_PROXY_CONNECTIONS:
@@ -138,8 +136,6 @@ class EgressProxy:
         else:
             theirs[1].write(onward)
         await _relay((reader, writer), theirs)
-
-    # -- the other side
 
     async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects to an allowed host at a checked address. Raises ProxyRefusal."""

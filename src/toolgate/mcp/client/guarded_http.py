@@ -216,8 +216,6 @@ class GuardedClient(BoundedClient):
         """True for event streams, which may be endless."""
         return response.is_success and is_stream(response) and (self.late is None or response.request.method == "GET")
 
-    # -- what an answer is
-
     async def _settled(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """The response that the SDK may see: the server's own, or an error in its place."""
         status = response.status_code

@@ -273,9 +273,6 @@ async def open_stdio(program: "ServerProcess", most: int, mask: Callable[[str], 
         await finish(stdio.close())
 
 
-# -- messages as lines
-
-
 def decode(line: bytes) -> list[JSONRPCMessage]:
     """The messages of a line: one, a batch as in protocol 2025-03-26, or none if it is no JSON-RPC."""
     several = line.startswith(b"[")

@@ -5,12 +5,11 @@ code. Only a redirect with the state of this very login counts: any page in a br
 """
 
 import asyncio
-import contextlib
 import os
 import sys
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -155,7 +154,7 @@ class BrowserRedirect:
         return AuthorizationCodeResult(code=found.get("code", ""), state=found.get("state"), iss=found.get("iss"))
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
             async with asyncio.timeout(10):
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, words = self._take(head.split(b"\r\n", 1)[0].decode("latin-1"))

@@ -67,8 +67,6 @@ class OAuthProvider(OAuthClientProvider):
             client_metadata_url=settings.client_metadata_url,
         )  # fmt: skip
 
-    # -- requests to the server
-
     async def send(self, request: httpx2.Request, deliver: Deliver) -> httpx2.Response:
         """Sends a request with a token: the stored one, a refreshed one, or that of a new login. Some servers require one
         only for some requests, so without any it is tried as it is."""
@@ -148,8 +146,6 @@ class OAuthProvider(OAuthClientProvider):
         assert self._show is not None
         await self.guard().check(url)
         await self._show(url)
-
-    # -- tokens
 
     def token(self, refused: str | None = None) -> str | None:
         """A valid token other than a refused one. Another task, another process or a person may have stored a new one."""
