@@ -14,7 +14,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any
 
 import orjson
 
@@ -43,15 +42,15 @@ class ResultCache:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._held: OrderedDict[Key, tuple[float, bytes]] = OrderedDict()
-        self._shared = None if redis is None else SharedResults(redis, most_bytes // 10)
+        self._shared = None if redis is None else SharedResults(redis)
 
     async def enter(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
         """Whether the cache has the answer, and no hook declines it."""
         key = self._key(entry, ctx.call, ctx.canonical)
-        hit = self._read(key) if self._shared is None else await self._shared.read(key)
-        if hit is None:
+        text = self._read(key) if self._shared is None else await self._shared.read(key)
+        if text is None:
             return False
-        ctx.output = hit[0]
+        ctx.output = orjson.loads(text)
         if on.did_cache_hit:
             await on.did_cache_hit(ctx)
         ctx.cached = ctx._scratch is None or not ctx._scratch.hit_declined
@@ -61,11 +60,14 @@ class ResultCache:
         """Keeps what is given out for the next caller."""
         if entry.cache is None:
             return
+        text = orjson.dumps(ctx.result)
+        if len(text) > self._most_bytes // 10:
+            return
         key = self._key(entry, ctx.call, ctx.canonical)
         if self._shared is None:
-            self._write(key, ctx.result, entry.cache.ttl)
+            self._write(key, text, entry.cache.ttl)
         else:
-            await self._shared.write(key, ctx.result, entry.cache.ttl)
+            await self._shared.write(key, text, entry.cache.ttl)
 
     @staticmethod
     def _key(entry: Entry, call: Call, canonical: bytes) -> Key:
@@ -77,8 +79,7 @@ class ResultCache:
             whose = (actor.persona, actor.user, call.session, here, *actor.scopes)
         return entry.fingerprint, entry.name, actor.tenant, whose, canonical
 
-    def _read(self, key: Key) -> tuple[Any] | None:
-        """The result, in a tuple because it may be None."""
+    def _read(self, key: Key) -> bytes | None:
         held = self._held.get(key)
         if held is None:
             return None
@@ -87,12 +88,9 @@ class ResultCache:
             self._drop(key)
             return None
         self._held.move_to_end(key)
-        return (orjson.loads(text),)
+        return text
 
-    def _write(self, key: Key, output: Any, ttl: float) -> None:
-        text = orjson.dumps(output)
-        if len(text) > self._most_bytes // 10:
-            return
+    def _write(self, key: Key, text: bytes, ttl: float) -> None:
         if key in self._held:
             self._drop(key)
         self._held[key] = (self._time() + ttl, text)
@@ -108,13 +106,11 @@ class ResultCache:
 class SharedResults:
     """Results in Redis, which forgets them in time."""
 
-    def __init__(self, redis: Redis, most_bytes: int) -> None:
+    def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._most_bytes = most_bytes
         self._unreachable = False
 
-    async def read(self, key: Key) -> tuple[Any] | None:
-        """The result, in a tuple because it may be None."""
+    async def read(self, key: Key) -> bytes | None:
         try:
             text = await self._redis.get(_name(key))
         except BusError as error:
@@ -122,14 +118,12 @@ class SharedResults:
             return None
         self._unreachable = False
         try:
-            return None if text is None else (orjson.loads(text),)
-        except orjson.JSONDecodeError:
+            orjson.loads(text or b"")
+        except orjson.JSONDecodeError:  # nothing, or what somebody else has put there
             return None
+        return text
 
-    async def write(self, key: Key, output: Any, ttl: float) -> None:
-        text = orjson.dumps(output)
-        if len(text) > self._most_bytes:
-            return
+    async def write(self, key: Key, text: bytes, ttl: float) -> None:
         try:
             await self._redis.put(_name(key), text, ttl)
         except BusError as error:

@@ -1,4 +1,4 @@
-"""What a tool returned, on its way out: made JSON, checked against the schema, and cut to the limits.
+"""The output of a tool on its way out: made JSON, checked against the schema, and cut to the limits.
 
 What is cut is not lost: the whole output becomes an artifact, and can be fetched by its id.
 """

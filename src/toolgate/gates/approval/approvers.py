@@ -1,4 +1,4 @@
-"""Who may answer a question, and how many must agree: the settings `approvals.rules` and `approvals.asker_may_answer`.
+"""Judges who may answer, and how many must agree: the settings `approvals.rules` and `approvals.asker_may_answer`.
 
 Asked where an answer is recorded, so it holds for every door. Names are those of the question's tenant: a door says whose
 answer it brings, and the command line takes the word of whoever runs it.

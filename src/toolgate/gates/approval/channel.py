@@ -1,4 +1,4 @@
-"""How an approver is asked: for as long as the question stands, without trust in what it does.
+"""Asks an approver: for as long as the question stands, without trust in what it does.
 
 One that raises, hangs or gives nonsense has given no answer. One that is slow loses to whoever answers sooner elsewhere.
 """

@@ -1,4 +1,4 @@
-"""What the person who is asked is shown: every argument as it will run, but for secrets that Toolgate itself holds.
+"""The arguments that an approver is shown: every argument as it will run, but for secrets that Toolgate itself holds.
 
 Records mask whatever looks like a secret. A question does not: what is hidden by its name or its looks could be anything,
 and would run all the same. A caller who wants a secret kept from the approver names it (`{{secret:NAME}}`), and the name is

@@ -1,4 +1,4 @@
-"""What a person is asked and what they may say: one question and one answer for every channel.
+"""The question that a person is asked, and the answer: one question and one answer for every channel.
 
 Knows nothing of channels or stores. A channel (a terminal, a callback, HTTP, a console) shows `ApprovalRequest.text()`,
 or shows its fields, and gives an `Answer`.

@@ -1,4 +1,4 @@
-"""What the audit log holds of a call: one record when it starts, one when it ends, denials and errors too.
+"""The records of a call in the audit log: one record when it starts, one when it ends, denials and errors too.
 
 Records are made here and written by the store. Their JSON is made in the writer's thread, so a call pays only for handing
 over what it already has. From tier write on, a call waits until its record is on disk: no effect before the start, no

@@ -1,4 +1,4 @@
-"""How many calls may run at once, of a tool and of a tenant. A call that finds no place is refused, never queued.
+"""Limits how many calls run at once, of a tool and of a tenant. A call that finds no place is refused, never queued.
 
 Counted in this process, or in Redis for all processes. There a place is held on a lease that is renewed while the call
 runs, so that the places of a process that died come free by themselves.

@@ -1,5 +1,5 @@
-"""How often calls may be made, over sliding minutes, hours and days: the limit that a tool declares for each user, and the
-operator's rules (`rate_limits`) for tenants, personas, users and tools.
+"""Limits how often calls are made, over sliding minutes, hours and days: the limit that a tool declares for each user,
+and the operator's rules (`rate_limits`) for tenants, personas, users and tools.
 
 All limits on a call are looked at together, and it is counted only if every one allows it. With Redis, it counts for all
 processes, by its clock. Without, minutes are counted in this process's memory, by its monotonic clock, and hours and days in

@@ -1,4 +1,4 @@
-"""How a secret is named, and for whom it is: everybody, a tenant, a user of a tenant, or Toolgate itself.
+"""The name of a secret, and its owner: everybody, a tenant, a user of a tenant, or Toolgate itself.
 
 A secret is kept under a key: `NAME`, `tenant/NAME` or `tenant/user/NAME`. A caller gives only the NAME, which has no slash;
 the rest comes from who it is. Tenants and users may have any printable name, so theirs are quoted: two actors never share

@@ -1,4 +1,4 @@
-"""Which arguments of a tool name files or commands: read off its schema once, when the tool enters the catalog.
+"""The arguments of a tool that name files or commands: read off its schema once, when the tool enters the catalog.
 
 By `format: path` or `x-path: true`, by `format: command` or `x-command: true`, else by the argument's name; `x-path: false`
 and `x-command: false` say that it is something else. Where a schema leaves open what an object holds, names in it decide.

@@ -1,6 +1,6 @@
-"""What a tier forbids whoever asks and whoever agrees: sensitive files for every tool, unknown commands for tier execute.
+"""Refuses what a tier forbids, whoever agrees: sensitive files to every tool, unknown commands to tier execute.
 
-`guarded` finds the arguments in question; `paths` and `commands` know what is wrong with them.
+`arguments` finds the values in question; `screening.paths` and `screening.commands` know what is wrong with them.
 """
 
 import re
