@@ -78,6 +78,7 @@ def test_a_second_backup_does_not_touch_the_first_and_an_empty_account_takes_eit
     assert "The audit log is whole" in said
 
 
+@pytest.mark.matrix("starts the program in a shell")
 def test_restoring_one_project_leaves_the_head_of_another(shell: Shell, tmp_path: Path) -> None:
     shell("mkdir ../other; cd ../other; toolgate call echo text=before")
     heads = tmp_path / "home" / ".config" / "toolgate" / "audit" / "heads"
@@ -89,6 +90,7 @@ def test_restoring_one_project_leaves_the_head_of_another(shell: Shell, tmp_path
     assert head.read_bytes() == later
 
 
+@pytest.mark.matrix("starts the program in a shell")
 def test_a_project_that_was_removed_can_begin_again(shell: Shell) -> None:
     shell(f"toolgate call echo text=before\n{SCRIPTS['remove']}toolgate call echo text=after")
     assert "rewritten" in shell("toolgate audit verify", code=1)
