@@ -50,10 +50,10 @@ def _key(row: tuple[Any, ...]) -> ApiKey:
         may_approve=bool(may_approve),
         created_by=created_by,
         created_at=moment(created),
-        expires_at=None if expires is None else moment(expires),
-        revoked_at=None if revoked is None else moment(revoked),
+        expires_at=expires and moment(expires),
+        revoked_at=revoked and moment(revoked),
         revoked_by=revoked_by,
-        last_used_at=None if used is None else moment(used),
+        last_used_at=used and moment(used),
     )
 
 

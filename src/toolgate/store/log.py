@@ -47,6 +47,10 @@ def of_call(call_id: str) -> Transaction[Rows]:
     return rows if len({row[3] for row in rows}) == 1 else []
 
 
+def hash_at(seq: int) -> Transaction[str | None]:
+    return value("SELECT hash FROM audit_log WHERE seq = :seq", {"seq": seq})
+
+
 def of_request(request_id: str, tenant: str | None = None) -> Transaction[list[str]]:
     """The ids of calls whose records hold this request id, oldest first."""
     owned = "" if tenant is None else " AND tenant_id = :tenant"

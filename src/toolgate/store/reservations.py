@@ -246,7 +246,8 @@ def _count_all(
         if not rows or key["account"] not in caps:
             continue
         total, alerted = int(rows[0][0]), int(rows[0][1])
-        percent = _reached(total, caps[key["account"]])
+        cap = caps[key["account"]]
+        percent = next((one for one in THRESHOLDS if total and total * 100 >= cap * one), 0)
         if percent > alerted:
             yield (
                 "UPDATE spending SET alerted = :percent WHERE account = :account AND starts = :starts",
@@ -254,10 +255,6 @@ def _count_all(
             )
             crossed.append(CrossedThreshold(key["account"], key["starts"], total, percent))
     return crossed
-
-
-def _reached(spent: int, cap: int) -> int:
-    return next((percent for percent in THRESHOLDS if spent and spent * 100 >= cap * percent), 0)
 
 
 def balances(accounts: Iterable[Account]) -> Transaction[list[AccountBalance]]:

@@ -158,7 +158,3 @@ def hashes(after: int, up_to: int, most: int) -> Transaction[Rows]:
             {"after": after, "last": up_to, "most": most},
         )
     )
-
-
-def hash_at(seq: int) -> Transaction[str | None]:
-    return value("SELECT hash FROM audit_log WHERE seq = :seq", {"seq": seq})

@@ -18,6 +18,7 @@ from toolgate.store import call_details, migrate
 from toolgate.store.chain import START, Head, HeadFile
 from toolgate.store.data_folder import make_database_file
 from toolgate.store.database import Rows, Transaction
+from toolgate.store.log import hash_at
 from toolgate.store.sql import value
 from toolgate.store.writer import Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all
 from toolgate.threads import to_thread
@@ -116,7 +117,8 @@ class SqliteStore(LoggedStore):
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                before = self._head(connection)
+                last = connection.execute("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1").fetchone()
+                before = Head(*last) if last else START
                 for item in batch:
                     if isinstance(item, AwaitedWrite):
                         answers.append(_alone(connection, item) if item.transaction else (item.done, None, None))
@@ -134,13 +136,8 @@ class SqliteStore(LoggedStore):
             raise _explain(str(self._path), error) from error
         self.written = head.seq if head != before else self.written
         if self._head_file is not None and head != before:
-            self._head_file.try_to_note(head, lambda seq: _hash_at(connection, seq))
+            self._head_file.try_to_note(head, lambda seq: _drive(connection, hash_at(seq)))
         return answers
-
-    @staticmethod
-    def _head(connection: sqlite3.Connection) -> Head:
-        row = connection.execute("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1").fetchone()
-        return Head(*row) if row else START
 
     # -- transactions
 
@@ -220,11 +217,6 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any
             flat = [value for row in rows[done : done + chunk] for value in row]
             connection.execute(f"INSERT INTO {table} VALUES {values[:-1]}", flat)
             done += chunk
-
-
-def _hash_at(connection: sqlite3.Connection, seq: int) -> str | None:
-    row = connection.execute("SELECT hash FROM audit_log WHERE seq = ?", (seq,)).fetchone()
-    return row[0] if row else None
 
 
 def _explain(place: str, error: Exception) -> StoreError:

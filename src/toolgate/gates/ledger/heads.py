@@ -137,7 +137,7 @@ class Heads:
             head, tree = found
             if self._check(head) is not True:
                 raise _not_the_same(self.witness, f"its last head was signed by key {head.key}, which is not known here")
-            if await self._store.read(kept.hash_at(head.seq)) != head.hash:
+            if await self._store.read(log.hash_at(head.seq)) != head.hash:
                 raise _not_the_same(self.witness, f"row {head.seq} is not the one that was signed")
             return head, head.first, tree
         others = await self._store.read(kept.kept_heads())
@@ -269,7 +269,7 @@ class Heads:
 
     async def _proven(self, row: Sequence[Any], leaves: list[bytes], head: SignedHead) -> dict[str, Any]:
         seq = row[0]
-        before = await self._store.read(kept.hash_at(seq - 1)) if seq > 1 else "0" * 64
+        before = await self._store.read(log.hash_at(seq - 1)) if seq > 1 else "0" * 64
         names = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body")
         steps = await to_thread(path, leaves, seq - head.first - 1)
         return {**dict(zip(names, row, strict=False)), "previous_hash": before, "path": steps}
