@@ -4,14 +4,17 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from tests.hostile import jailed
 from toolgate import App, Outcome
 from toolgate.errors import InvalidInput
+from toolgate.sandbox.workspaces import Workspaces
 
 pytestmark = pytest.mark.requirement("SBX-5")
 MAKE = """
@@ -128,6 +131,36 @@ async def test_a_folder_in_place_of_a_link_tells_nothing_of_where_the_link_led(a
     assert ("link/right" in said) == ("link/wrong," in said)
     assert len(list(outside.iterdir())) == 4
     assert (work / "link").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["figures.csv", "data"])
+def test_a_link_that_takes_the_place_of_what_was_looked_at_is_not_followed(tmp_path: Path, work: Path, name: str) -> None:
+    """A server goes on while its layer is looked at. What the link leads to is the host's, and the host opens it."""
+    secret, layer = tmp_path / "secret", tmp_path / "layer"
+    (layer / "data").mkdir(parents=True)
+    secret.mkdir()
+    (layer / "figures.csv").write_text("1")
+    (layer / "data" / "more.csv").write_text("1")
+    (secret / "more.csv").write_text("the host's own")
+    places = Workspaces(tmp_path / "home")
+    intake = places.intake(work, "server", 1_000_000)
+
+    def swap(frame: FrameType, event: str, called: object) -> None:
+        if event == "c_return" and called is os.stat and frame.f_locals.get("name") == name:
+            sys.setprofile(None)
+            (layer / name).rename(tmp_path / "before")
+            (layer / name).symlink_to(secret if name == "data" else secret / "more.csv")
+
+    upper = os.open(layer, os.O_RDONLY)
+    sys.setprofile(swap)
+    try:
+        taken = intake.look(upper)
+    finally:
+        sys.setprofile(None)
+        os.close(upper)
+    assert (layer / name).is_symlink() and taken.aside == [name]
+    kept = (path for folder in (work, tmp_path / "home") for path in folder.rglob("*") if path.is_file())
+    assert not any("the host's own" in path.read_text() for path in kept)
 
 
 def test_another_user_who_was_there_first_keeps_no_layer_from_being_laid(tmp_path: Path) -> None:

@@ -178,17 +178,15 @@ class Intake:
         if len(parts) > MAX_DEPTH or len("/".join(parts)) > MAX_PATH:
             self._once(parts, (), lambda parts: self._set_aside(parts, "other", "it is too deep"))
             return
-        try:
-            inner = os.open(parts[-1], FOLDER_FLAGS, dir_fd=folder)
-        except OSError:
-            self._once(parts, (), lambda parts: self._set_aside(parts, "other", "it can't be read"))
-            return
-        try:
+        with ExitStack() as held:
+            try:
+                inner = held.enter_context(opened(parts[-1], FOLDER_FLAGS, folder))
+            except OSError:
+                self._once(parts, (), lambda parts: self._set_aside(parts, "other", "it cannot be read"))
+                return
             if not self._is_there(parts):
                 self._once(parts, (), lambda parts: self._new_folder(inner, parts))
             self._folder(inner, parts)
-        finally:
-            os.close(inner)
 
     # -- what is done about it
 
@@ -206,12 +204,12 @@ class Intake:
             make_folder(parts[-1], folder)
 
     def _file(self, folder: int, parts: Parts) -> None:
-        try:
-            content = os.open(parts[-1], FILE_FLAGS, dir_fd=folder)
-        except OSError:
-            self._set_aside(parts, "other", "it can't be read")
-            return
-        try:
+        with ExitStack() as held:
+            try:
+                content = held.enter_context(opened(parts[-1], FILE_FLAGS, folder))
+            except OSError:
+                self._set_aside(parts, "other", "it cannot be read")
+                return
             status = os.fstat(content)
             if not stat.S_ISREG(status.st_mode) or self._is_unchanged(parts, content, status):
                 return
@@ -225,8 +223,6 @@ class Intake:
                 return
             with self._errors(parts, "file", status, content):
                 self._bring_in(parts, content, status)
-        finally:
-            os.close(content)
 
     def _bring_in(self, parts: Parts, content: int, status: os.stat_result) -> None:
         with self._above(parts, make=True) as folder:
