@@ -274,9 +274,9 @@ def test_special_files_are_not_waited_for(tmp_path: Path) -> None:
         "pipe.yml": "it is no regular file",
         "zero.yml": "it is no regular file",
         "null.yml": "it is no regular file",
-        "nowhere.yml": "it can't be read: No such file or directory",
-        "itself.yml": "it can't be read: Too many levels of symbolic links",
-        "folder.yml": "it can't be read: Is a directory",
+        "nowhere.yml": "it cannot be read: No such file or directory",
+        "itself.yml": "it cannot be read: Too many levels of symbolic links",
+        "folder.yml": "it cannot be read: Is a directory",
         "linked.yml": f"name: greet is the name of the tool in {tmp_path / 'good.yml'} already",
         "huge.yml": f"it has more than {MAX_YAML_BYTES:,} bytes",
     }

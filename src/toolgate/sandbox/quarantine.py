@@ -128,7 +128,7 @@ class Quarantine:
                     with (self._folder / one.id / change.stored).open("rb") as content:
                         replace(folder, name, content.fileno(), change.mode & 0o775, change.size)
                 case _:
-                    raise OSError(f"it can't be taken ({change.why})")
+                    raise OSError(f"it cannot be taken ({change.why})")
         finally:
             os.close(folder)
 

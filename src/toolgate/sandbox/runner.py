@@ -139,7 +139,7 @@ class Bridge:
         except CallError as error:
             raise Refusal(error.code, error.message) from None
         except TypeError:
-            raise Refusal("INVALID_INPUT", f"{wanted} can't be called with these arguments.") from None
+            raise Refusal("INVALID_INPUT", f"{wanted} cannot be called with these arguments.") from None
 
     # -- files
 

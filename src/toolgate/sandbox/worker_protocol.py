@@ -167,7 +167,7 @@ class Worker:
         except Refusal as refused:
             reply = orjson.dumps({"reply": number, "error": {"code": refused.code, "message": refused.message}})
         except (TypeError, ValueError):
-            error = {"code": "INVALID_INPUT", "message": "The host can't answer this."}
+            error = {"code": "INVALID_INPUT", "message": "The host cannot answer this."}
             reply = orjson.dumps({"reply": number if isinstance(number, int) else None, "error": error})
         except Exception:
             logger.exception("a question of sandboxed code could not be answered")

@@ -169,7 +169,7 @@ class WorkspaceScan:
             return []
         except OSError as error:
             raise _refused(
-                f"{shown(self._top, Path(folder))} can't be looked through: {os.strerror(error.errno or 0)}"
+                f"{shown(self._top, Path(folder))} cannot be looked through: {os.strerror(error.errno or 0)}"
             ) from None
 
     def _listed(self, folder: str) -> list[os.DirEntry[str]]:

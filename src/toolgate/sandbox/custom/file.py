@@ -108,9 +108,9 @@ def read_tool_file(file: Path) -> bytes:
                 raise ToolFileError(ToolProblem(str(file), "it is no regular file"))
             content = opened.read(MAX_YAML_BYTES + 1)
     except OSError as error:
-        raise ToolFileError(ToolProblem(str(file), f"it can't be read: {error.strerror or error}")) from None
+        raise ToolFileError(ToolProblem(str(file), f"it cannot be read: {error.strerror or error}")) from None
     except ValueError:  # a NUL in its name
-        raise ToolFileError(ToolProblem(repr(str(file)), "it can't be read: that is no name of a file")) from None
+        raise ToolFileError(ToolProblem(repr(str(file)), "it cannot be read: that is no name of a file")) from None
     if len(content) > MAX_YAML_BYTES:
         raise ToolFileError(ToolProblem(str(file), f"it has more than {MAX_YAML_BYTES:,} bytes"))
     return content

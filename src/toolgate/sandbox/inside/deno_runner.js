@@ -241,7 +241,7 @@ function failureOf(thrown) {
       frames.line, frames.column, frames.text,
     );
   } catch {
-    return failure("raised", "Error", "Something was thrown that can't be looked at.");
+    return failure("raised", "Error", "Something was thrown that cannot be looked at.");
   }
 }
 

@@ -210,9 +210,9 @@ class Job:
         try:
             return {"result": plain(value, self._most)}
         except NotJson as error:
-            return failure("value", "ValueError", f"The result can't be given as JSON: {error}.")
+            return failure("value", "ValueError", f"The result cannot be given as JSON: {error}.")
         except Exception as error:  # noqa: BLE001 - a value can do anything when it is looked at
-            return failure("value", "ValueError", f"The result can't be read: {_name_of(error)}: {_message_of(error)}")
+            return failure("value", "ValueError", f"The result cannot be read: {_name_of(error)}: {_message_of(error)}")
 
     def _value(self, mode: str, compiled: types.CodeType) -> Any:
         main = types.ModuleType("__main__")

@@ -338,7 +338,7 @@ def hand_over_once(code: bytes, program: bytes, order: dict[str, Any]) -> None:
     known.release()
     # Unlike os.execve, it lets the thread go on.
     kernel.libc.execve(program, (texts * len(words))(*words), (texts * len(settings))(*settings))
-    raise OSError(ctypes.get_errno(), f"{order['argv'][0]} can't be executed")
+    raise OSError(ctypes.get_errno(), f"{order['argv'][0]} cannot be executed")
 
 
 if __name__ == "__main__":

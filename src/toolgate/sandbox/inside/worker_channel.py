@@ -233,7 +233,7 @@ class Host:
         try:
             given = plain(given, self._most)
         except NotJson as error:
-            raise TypeError(f"What was given to {wanted} can't be sent: {error}") from None
+            raise TypeError(f"What was given to {wanted} cannot be sent: {error}") from None
         for stream in self._streams:
             stream.flush_now()
         request, number = HostRequest(), next(self._numbers)

@@ -84,7 +84,7 @@ class Engine:
         except FileNotFoundError:
             raise Unavailable(f"there is no command {name!r} here") from None
         except OSError as error:
-            raise Unavailable(f"{name} can't be run: {error.strerror}") from error
+            raise Unavailable(f"{name} cannot be run: {error.strerror}") from error
         except subprocess.TimeoutExpired:
             raise EngineTimeout(f"{name} {words[0]} gave no answer within {seconds:g} s") from None
         if ended.returncode:
@@ -106,7 +106,7 @@ class Engine:
         try:
             told = await self.ask("image", "inspect", "--format", "{{json .Config.Volumes}}", image)
         except Unavailable as error:
-            words = f"the image {image} can't be used: {error.message}"
+            words = f"the image {image} cannot be used: {error.message}"
             raise Unavailable(f"{words} (`{self.command[0]} pull {image}` fetches it)") from error
         return tuple(sorted(orjson.loads(told) or {}))
 

@@ -119,7 +119,7 @@ class MontyToolCalls:
         calls = [(name, arguments) for name, arguments in calls]  # pairs, or it is no call
         wrong = find_not_json(calls)
         if wrong is not None:
-            raise TypeError(f"What was given to tool can't be sent: it {wrong.message}")
+            raise TypeError(f"What was given to tool cannot be sent: it {wrong.message}")
         self.asked += len(calls)
         self._waiting = asyncio.run_coroutine_threadsafe(self._together(calls), self._loop)
         if self._closed:
@@ -142,7 +142,7 @@ class MontyToolCalls:
                 except Refusal as refusal:
                     return refusal
                 except (TypeError, ValueError):
-                    return Refusal("INVALID_INPUT", "The host can't answer this.")
+                    return Refusal("INVALID_INPUT", "The host cannot answer this.")
                 except Exception:  # noqa: BLE001 - the program must get an answer, whatever it is
                     return Refusal("UNEXPECTED_ERROR", "The host failed.")
 
@@ -206,7 +206,7 @@ class MontyRun:
                     self._end()
             heard.value = _value(told, self._limits.output)
         except _NotJson as error:
-            heard.failure = CodeFailure("value", f"The result can't be given as JSON: {error}", "ValueError")
+            heard.failure = CodeFailure("value", f"The result cannot be given as JSON: {error}", "ValueError")
         except MontyError as error:
             self._explain(error, text, heard)
         except CancelledError:
@@ -258,7 +258,7 @@ class MontyRun:
     def _failure(self, error: Any, name: str, message: str, text: MontySource) -> CodeFailure:
         frames = error.traceback()
         if frames and frames[-1].line > text.lines:
-            return CodeFailure("value", f"The result can't be given as JSON: {message}", "ValueError")
+            return CodeFailure("value", f"The result cannot be given as JSON: {message}", "ValueError")
         if self._desk.refused is not None and message == self._desk.refused.message:
             name, message = "ToolError", f"{self._desk.refused.code}: {message}"
         shown = [

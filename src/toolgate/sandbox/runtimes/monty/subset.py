@@ -80,7 +80,7 @@ def misfit(code: str, program: bool = False) -> str | None:
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return "it can't be parsed"
+        return "it cannot be parsed"
     return _SubsetCheck(program).misfit(tree)
 
 
