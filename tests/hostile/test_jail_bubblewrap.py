@@ -16,7 +16,7 @@ from tests.hostile import jailed
 from tests.hostile.jailed import COMMON, ORDINARY, USERS, Case
 from tests.needs import needed_by_jail
 from toolgate.sandbox import self_check, untrusted_files
-from toolgate.sandbox.jail import MB, Feature, ResourceLimits, Spec, Unavailable
+from toolgate.sandbox.jail import MB, Feature, Spec, Unavailable
 from toolgate.sandbox.jails import inside_files, launch, process, process_tree, seccomp, selection
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
 from toolgate.sandbox.jails.child_ends import ChildPipe
@@ -632,25 +632,27 @@ class Wall:
 
     name = "wall"
 
-    def __init__(self, *, limits: ResourceLimits | None = None, code: str | None = None) -> None:
-        self.limits = limits
+    def __init__(self, folder: Path, *, code: str | None = None) -> None:
+        self.folder = folder
         self.code = code
 
     def enforces(self) -> dict[Feature, str]:
         return {}
 
     async def start(self, spec: Spec) -> process.Process:
-        words = (str(inside_files.python()), *(spec.argv[1:] if self.code is None else ("-c", self.code)))
+        program = (str(inside_files.python()), *(spec.argv[1:] if self.code is None else ("-c", self.code)))
+        # Processes begin at the root of the host's file system, where root could leave files.
+        words = ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(self.folder), *program)
         made = Launch(argv=words, order=ChildPipe.down(b""), environment=os.environ)
         return process.begin(made, lambda child: process.Process(child, made, spec))
 
     async def close(self) -> None: ...
 
 
-async def test_a_jail_without_walls_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+async def test_a_jail_without_walls_is_not_taken(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"It does not hold: files: .*network: .*processes: "):
-        await self_check.trial(Wall())
+        await self_check.trial(Wall(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"own", "much"}, "what it wrote is not where the test can remove it"
 
 
 @pytest.mark.parametrize(
@@ -662,9 +664,9 @@ async def test_a_jail_without_walls_is_not_taken(tmp_path: Path, monkeypatch: py
         ("\n".join(f"print('{name} held it')" for name in self_check.TRIAL), "exit code 0"),
     ],
 )
-async def test_a_jail_in_which_nothing_works_is_not_taken(code: str, why: str) -> None:
+async def test_a_jail_in_which_nothing_works_is_not_taken(tmp_path: Path, code: str, why: str) -> None:
     with pytest.raises(Unavailable, match=why):
-        await self_check.trial(Wall(code=code))
+        await self_check.trial(Wall(tmp_path, code=code))
 
 
 async def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
