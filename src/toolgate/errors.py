@@ -14,13 +14,13 @@
     ├── DefinitionError            a tool definition that is refused, with the path of every fault
     ├── SettingsError              a setting that is wrong, with its name and where it was read
     ├── StoreError                 the database can't be used, with what to do about it
-    ├── PolicyError                the policy or its data can't be used (policy.documents)
-    ├── ApprovalError              an approval or grant can't be given, answered or found (approval.request)
-    ├── NotUndone                  a call can't be undone (journal)
+    ├── PolicyError                the policy or its data can't be used (gates.policy)
+    ├── ApprovalError              an approval or grant can't be given, answered or found (gates.approval)
+    ├── NotUndone                  a call can't be undone (undo)
     ├── MissingExtra               an optional part is not installed, with the command that installs it (extras)
     ├── KeyRefused                 an API key can't be made or revoked
     ├── NotServing                 the HTTP server can't be started
-    ├── BusError                   Redis, or the file beside the database, can't be used (bus.redis)
+    ├── CoordinationError          Redis, or the file beside the database, can't be used (coordination.redis)
     ├── NotRegistered              misuse: a function is called that is not registered
     └── NotOpen                    misuse: the App is not open
 

@@ -15,7 +15,7 @@ import redis as client_library
 from tests.patience import until
 from tests.servers import Redis as RedisServer
 from toolgate.coordination.notices import DATA, ChannelNotices, Notices, open_notices
-from toolgate.coordination.redis import BusError, Redis
+from toolgate.coordination.redis import CoordinationError, Redis
 
 pytestmark = pytest.mark.requirement("POL-4")
 
@@ -212,7 +212,7 @@ async def test_processes_that_announce_at_once_lose_none(tmp_path: Path) -> None
 
 async def test_a_file_that_can_not_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "toolgate.db-epoch").mkdir()
-    with pytest.raises(BusError, match=r"toolgate\.db-epoch cannot be used"):
+    with pytest.raises(CoordinationError, match=r"toolgate\.db-epoch cannot be used"):
         await open_notices(f"sqlite:///{tmp_path / 'toolgate.db'}").start()
 
 
@@ -335,7 +335,7 @@ async def test_what_others_say_on_the_channel_is_a_reason_to_look(redis_url: str
     ("url", "says"), [("redis://localhost:x/0", "cannot be read"), ("http://localhost", "cannot be read")]
 )
 def test_a_url_that_is_none_is_said_without_its_password(url: str, says: str) -> None:
-    with pytest.raises(BusError, match=says) as raised:
+    with pytest.raises(CoordinationError, match=says) as raised:
         Redis(url.replace("//", "//user:hush@")).client()
     assert "hush" not in str(raised.value)
 
@@ -344,7 +344,7 @@ def test_a_url_that_is_none_is_said_without_its_password(url: str, says: str) ->
 async def test_what_is_said_of_a_lost_redis_has_no_password(own_redis: RedisServer) -> None:
     own_redis.stop()
     redis = Redis(own_redis.url.replace("//", "//user:hush@") + "?client_name=hush")
-    with pytest.raises(BusError) as raised:
+    with pytest.raises(CoordinationError) as raised:
         await redis.ping()
     await redis.close()
     assert "hush" not in str(raised.value)

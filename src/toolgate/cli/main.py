@@ -18,7 +18,7 @@ from typer.main import get_command
 from toolgate import __version__
 from toolgate.cli.context import GlobalOptions, NotFound, Usage, option, with_options
 from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit_error, note, say
-from toolgate.coordination.redis import BusError
+from toolgate.coordination.redis import CoordinationError
 from toolgate.errors import (
     CallError,
     DefinitionError,
@@ -47,7 +47,7 @@ ERROR_CODES: dict[type[ToolgateError], tuple[str, int]] = {
     NoBackup: ("NOT_FOUND", 1),
     InvalidInput: ("INVALID_INPUT", 1),
     NotUndone: ("NOT_UNDONE", 1),
-    BusError: ("REDIS_ERROR", 1),
+    CoordinationError: ("REDIS_ERROR", 1),
     KeyRefused: ("KEY_ERROR", 1),
     NotServing: ("SERVE_ERROR", 1),
     MissingExtra: ("EXTRA_MISSING", 1),

@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from toolgate.coordination.redis import PREFIX, BusError, Redis
+from toolgate.coordination.redis import PREFIX, CoordinationError, Redis
 from toolgate.tasks import start_task, stop_tasks
 
 try:
@@ -134,7 +134,7 @@ class FileNotices(Notices):
             self._counters = memoryview(mmap.mmap(self._descriptor, COUNTER_FILE_BYTES)).cast("Q")
         except OSError as error:
             await self.close()
-            raise BusError(
+            raise CoordinationError(
                 f"{self._file} cannot be used: {error.strerror}.", suggestion="Check who owns the folder of the database."
             ) from error
         self._seen, self._noticed = self._counters
@@ -274,7 +274,7 @@ class RedisNotices(ChannelNotices):
                 message: Any = await channel.get_message(timeout=SILENCE_SECONDS)
                 if message is None:
                     if asked:
-                        raise BusError(f"{self.place} does not answer.")
+                        raise CoordinationError(f"{self.place} does not answer.")
                     await channel.ping()
                     asked = True
                     continue

@@ -1,4 +1,4 @@
-"""The way to Redis: one pool of connections for an App, made when it is first needed. Whatever goes wrong is a `BusError`.
+"""The way to Redis: one pool of connections for an App, made when it is first needed. Its errors are `CoordinationError`s.
 
 Steps send scripts, each of which Redis runs as one act, and read the time there: the clocks of our machines may differ.
 A connection that turns out to be dead is replaced and the script sent once more, so scripts must bear being run twice.
@@ -27,7 +27,7 @@ T = TypeVar("T")
 Argument = str | bytes | int | float
 
 
-class BusError(ToolgateError):
+class CoordinationError(ToolgateError):
     """Redis can't be used."""
 
 
@@ -59,7 +59,7 @@ class Redis:
     def client(self) -> "client_library.Redis":
         """The client of the package redis, made at the first call."""
         if self._closed:
-            raise BusError("Redis is not used any more: the App is closed.")
+            raise CoordinationError("Redis is not used any more: the App is closed.")
         if self._client is None:
             self._client = _connect(self._url, self._seconds)
         return self._client
@@ -103,8 +103,8 @@ class Redis:
                 self._left_alone_until = monotonic() + PAUSE_SECONDS
             raise self._explain(str(error) or type(error).__name__) from error
 
-    def _explain(self, words: str) -> BusError:
-        return BusError(
+    def _explain(self, words: str) -> CoordinationError:
+        return CoordinationError(
             f"Redis at {self.place} cannot be used: {words.rstrip('.')}.",
             suggestion="Check that it runs and that TOOLGATE_REDIS_URL names it with the right user and password.",
         )
@@ -135,7 +135,7 @@ def _connect(url: str, seconds: float) -> "client_library.Redis":
             protocol=2,
         )
     except ValueError as error:
-        raise BusError(
+        raise CoordinationError(
             f"The Redis URL cannot be read: {error}.", suggestion="Write it as redis://user:password@host:6379/0."
         ) from None
     return client_library.Redis.from_pool(pool)

@@ -17,7 +17,7 @@ from hashlib import sha256
 
 import orjson
 
-from toolgate.coordination.redis import BusError, Redis
+from toolgate.coordination.redis import CoordinationError, Redis
 from toolgate.model import LOCAL_DOORS, Call, Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Stages
@@ -113,7 +113,7 @@ class SharedResults:
     async def read(self, key: Key) -> bytes | None:
         try:
             text = await self._redis.get(_name(key))
-        except BusError as error:
+        except CoordinationError as error:
             self._miss(error)
             return None
         self._unreachable = False
@@ -126,10 +126,10 @@ class SharedResults:
     async def write(self, key: Key, text: bytes, ttl: float) -> None:
         try:
             await self._redis.put(_name(key), text, ttl)
-        except BusError as error:
+        except CoordinationError as error:
             self._miss(error)
 
-    def _miss(self, error: BusError) -> None:
+    def _miss(self, error: CoordinationError) -> None:
         if not self._unreachable:
             self._unreachable = True
             logger.warning("results are not cached until Redis is back: %s", error)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import orjson
 
-from toolgate.coordination.redis import PREFIX, BusError, Redis, key
+from toolgate.coordination.redis import PREFIX, CoordinationError, Redis, key
 from toolgate.errors import NotReached
 from toolgate.model import Entry
 from toolgate.tasks import BackgroundTasks
@@ -156,7 +156,7 @@ class Breakers:
     async def _enter_shared(self, redis: Redis, target: Target, id: str, seconds: float) -> Pass:
         try:
             failures, wait = await self._ask(redis, target, id, seconds + TRIAL_GRACE)
-        except BusError as error:
+        except CoordinationError as error:
             self._on_our_own(error)
             return self._enter(target)
         self._unreachable = False
@@ -174,11 +174,11 @@ class Breakers:
         forgotten = FORGOTTEN_SECONDS + int(self._reset)
         try:
             await redis.run(LEAVE, [key("breaker", *target)], [id, verdict, self._failures, forgotten])
-        except BusError as error:
+        except CoordinationError as error:
             self._on_our_own(error)
             self._learn(target, verdict, trial=False)
 
-    def _on_our_own(self, error: BusError) -> None:
+    def _on_our_own(self, error: CoordinationError) -> None:
         if not self._unreachable:
             self._unreachable = True
             logger.warning("circuit breakers go by what this process sees until Redis is back: %s", error)
@@ -192,7 +192,7 @@ class Breakers:
         target = target_of(entry, entry.target)
         failures, wait = self._look(target)
         if self._redis is not None:
-            with contextlib.suppress(BusError):
+            with contextlib.suppress(CoordinationError):
                 failures, wait = await self._ask(self._redis, target)
         return _open(target, failures, wait).message if wait > 0 else None
 
@@ -208,7 +208,7 @@ class Breakers:
         return _named({target for target, circuit in self._circuits.items() if circuit.opened_at is not None})
 
     async def open_everywhere(self) -> list[str]:
-        """The same for all processes that share a Redis. Raises BusError."""
+        """The same for all processes that share a Redis. Raises CoordinationError."""
         if self._redis is None:
             return self.open_targets()
         names = await self._redis.ask(_open_circuits)

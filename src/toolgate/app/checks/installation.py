@@ -19,7 +19,7 @@ from toolgate.app.app import App
 from toolgate.app.checks import Check, ask_policy, ask_tool
 from toolgate.app.checks.sandbox import sandbox_checks
 from toolgate.app.checks.servers import server_checks
-from toolgate.coordination.redis import BusError
+from toolgate.coordination.redis import CoordinationError
 from toolgate.discovery import SETTINGS_FILE, discover
 from toolgate.errors import SettingsError, StoreError, ToolgateError, did_you_mean, nearest, plural
 from toolgate.extras import EXTRAS, MissingExtra, install_command, is_installed
@@ -40,7 +40,7 @@ LOW_DISK_BYTES = 200_000_000
 PACKAGES = {"file": "cryptography", "keyring": "keyring"}
 """What each store of secrets needs."""
 CHECK_OF_ERROR: dict[type[ToolgateError], str] = {
-    Untrusted: "trust", SettingsError: "settings", MissingExtra: "extras", PolicyError: "policy", BusError: "redis",
+    Untrusted: "trust", SettingsError: "settings", MissingExtra: "extras", PolicyError: "policy", CoordinationError: "redis",
 }  # fmt: skip
 """The check that an error at the opening belongs to."""
 

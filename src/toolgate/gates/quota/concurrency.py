@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Sequence
 
-from toolgate.coordination.redis import Argument, BusError, Redis, key
+from toolgate.coordination.redis import Argument, CoordinationError, Redis, key
 from toolgate.errors import Failed
 from toolgate.model import Call, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
@@ -152,7 +152,7 @@ class SharedPlaces:
         except asyncio.CancelledError:
             taking.add_done_callback(lambda _taking: self.give_back(id))  # not before: it would come first
             raise
-        except BusError as error:
+        except CoordinationError as error:
             self.give_back(id)  # it may have been taken all the same
             raise _uncounted(error) from error
         if reached:
@@ -170,7 +170,7 @@ class SharedPlaces:
     async def _give_back(self, id: str, keys: list[str]) -> None:
         try:
             await self._redis.run(GIVE_BACK, keys, [id])
-        except BusError as error:
+        except CoordinationError as error:
             logger.warning("a place comes free only when its lease ends, in %g s: %s", self._lease / 1000, error)
 
     async def _renew(self) -> None:
@@ -182,7 +182,7 @@ class SharedPlaces:
                 return
             try:
                 await self._redis.run(RENEW, [each for each, _ in held], [self._lease, *(id for _, id in held)])
-            except BusError as error:
+            except CoordinationError as error:
                 logger.warning("the places of %d running calls could not be renewed: %s", len(self._held), error)
 
     async def close(self) -> None:
@@ -199,7 +199,7 @@ def _full(name: Name, most: int) -> Failed:
     )
 
 
-def _uncounted(error: BusError) -> Failed:
+def _uncounted(error: CoordinationError) -> Failed:
     return Failed(
         "CONNECTION_ERROR",
         f"Running calls can't be counted, so the call was not run. {error.message}",

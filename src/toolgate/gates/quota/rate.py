@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
-from toolgate.coordination.redis import Argument, BusError, Redis, key
+from toolgate.coordination.redis import Argument, CoordinationError, Redis, key
 from toolgate.errors import Denied, Failed, StoreError, span_words
 from toolgate.model import Actor, Call, Entry, RateLimit
 from toolgate.pipeline.context import InvokeContext
@@ -270,7 +270,7 @@ async def _ask(redis: Redis, call: Call, limits: AppliedRules, *, count: bool) -
             arguments += (window.limit, window.seconds * 1_000_000)
     try:
         wait, which, when = await redis.run(SCRIPT, [key("rate", *name) for name, _ in limits], arguments)
-    except BusError as error:
+    except CoordinationError as error:
         raise Failed(
             "CONNECTION_ERROR",
             f"Rate limits can't be counted, so the call was not run. {error.message}",
