@@ -14,7 +14,7 @@ from toolgate.registry.compile import compile_entry
 from toolgate.store import budgets as table
 from toolgate.store.budgets import BudgetRow
 from toolgate.store.database import Rows, Store, Transaction, open_store
-from toolgate.store.presence import Presence
+from toolgate.store.live_processes import Presence
 
 CENT = 10_000_000
 DOLLAR = 100 * CENT

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from toolgate.model import Actor, Auth, CacheRule, Capability, Cost, Outcome, RateLimit, Retry, Tool, UnitCost
     from toolgate.pipeline.context import InvokeContext
     from toolgate.pipeline.hooks import Hook
-    from toolgate.registry.declare import tool
+    from toolgate.registry.decorator import tool
     from toolgate.settings import Settings
 
 __all__ = [
@@ -37,7 +37,7 @@ _HOMES = {
     "toolgate.model": (
         "Actor", "Auth", "CacheRule", "Capability", "Cost", "Outcome", "RateLimit", "Retry", "Tool", "UnitCost",
     ),
-    "toolgate.registry.declare": ("tool",),
+    "toolgate.registry.decorator": ("tool",),
     "toolgate.settings": ("Settings",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -7,9 +7,9 @@ import pytest
 from tests.docs.walk import Visit, figures, followed, walk_of_calculator, ways_of_terminal, zigzags
 from toolgate import tool
 from toolgate.model import Actor, Auth, Call, Capability, RateLimit, SpendingLimit
+from toolgate.pipeline.gate_order import LINE
 from toolgate.pipeline.hooks import STAGES
 from toolgate.pipeline.invoke import Pipeline
-from toolgate.pipeline.line import LINE
 from toolgate.testing import memory_app
 
 READS_ARGUMENTS = """package soma.policy

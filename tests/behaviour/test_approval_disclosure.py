@@ -20,7 +20,7 @@ from toolgate.gates.approval.edits import restore, unknowable
 from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest, GrantTerms
 from toolgate.model import LOCAL, MASK
 from toolgate.screening.lookalikes import marked
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.database import Rows, Transaction
 from toolgate.testing import memory_app
 
@@ -75,7 +75,9 @@ async def test_an_approver_sees_what_records_mask(plan: Any, database: str, tmp_
         assert MASK not in shown.text()
         texts = [text for text in json.dumps(plan).split('"') if len(text) > 13]
         kept = (
-            str(await app.parts.store.read(everything_kept())) + str(await app.parts.store.read(log.after(0))) + str(outcome)
+            str(await app.parts.store.read(everything_kept()))
+            + str(await app.parts.store.read(audit_log.after(0)))
+            + str(outcome)
         )
         assert not any(text in kept for text in texts)
         for text in texts:

@@ -16,7 +16,7 @@ from tests.secret_use import named
 from toolgate import App, Hook, InvokeContext, tool
 from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest
 from toolgate.model import Actor
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.approvals import MAX_WAITING_QUESTIONS
 from toolgate.testing import memory_app
 
@@ -385,7 +385,7 @@ async def test_an_edited_approval_runs_the_edited_arguments() -> None:
             assert outcome.output == "ran ls"
             assert work.ran == [{"task": "ls", "password": "", "times": 2}]
             await app.flush()
-            start = next(row for row in await app.parts.store.read(log.of_call(outcome.id)) if row[2] == "start")
+            start = next(row for row in await app.parts.store.read(audit_log.of_call(outcome.id)) if row[2] == "start")
             assert b"rm -rf" not in str(start).encode(), "the log says what ran"
 
 
@@ -462,7 +462,7 @@ async def test_the_log_tells_who_asked_who_answered_and_which_call_used_it() -> 
         id = await approved(app)
         outcome = await app.invoke("run", {"task": "ls"}, actor=ADA, approval=id)
         await app.flush()
-        rows = await app.parts.store.read(log.after(0))
+        rows = await app.parts.store.read(audit_log.after(0))
         kinds = [row[2] for row in rows]
         assert kinds == ["approval.requested", "end", "approval.answered", "approval.used", "start", "end"]
         assert all(id in str(row[7]) for row in rows[:5])

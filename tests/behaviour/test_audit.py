@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from toolgate import Actor, App, InvalidInput, tool
-from toolgate.store import log
+from toolgate.store import audit_log
 
 ADA = Actor(tenant="acme", persona="analyst", user="ada")
 
@@ -44,7 +44,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
 async def rows_of(app: App) -> list[dict[str, Any]]:
     await app.flush()
     names = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body", "hash")
-    rows = [dict(zip(names, row, strict=True)) for row in await app.parts.store.read(log.latest(1000))]
+    rows = [dict(zip(names, row, strict=True)) for row in await app.parts.store.read(audit_log.latest(1000))]
     return [row | {"body": json.loads(row["body"])} for row in rows]
 
 
@@ -114,11 +114,11 @@ async def test_the_start_of_a_write_is_on_disk_before_its_effect_and_its_end_bef
     @tool(tier="write")
     async def effect() -> None:
         """Looks at the log as it runs, through a connection of its own."""
-        seen.append([row[2] for row in await app.parts.store.read(log.latest(10, tool="effect"))])
+        seen.append([row[2] for row in await app.parts.store.read(audit_log.latest(10, tool="effect"))])
 
     app.register(effect)
     await app.invoke("effect")
-    seen.append([row[2] for row in await app.parts.store.read(log.latest(10, tool="effect"))])
+    seen.append([row[2] for row in await app.parts.store.read(audit_log.latest(10, tool="effect"))])
     assert seen == [["start"], ["start", "end"]]
 
 
@@ -126,9 +126,9 @@ async def test_the_start_of_a_write_is_on_disk_before_its_effect_and_its_end_bef
 async def test_a_read_is_on_disk_soon_without_anybody_waiting_for_it(app: App) -> None:
     await app.invoke("look", {"where": "x"})
     async with asyncio.timeout(30):
-        while len(await app.parts.store.read(log.latest(10))) < 2:
+        while len(await app.parts.store.read(audit_log.latest(10))) < 2:
             await asyncio.sleep(0.01)
-    assert [row[2] for row in await app.parts.store.read(log.latest(10))] == ["start", "end"]
+    assert [row[2] for row in await app.parts.store.read(audit_log.latest(10))] == ["start", "end"]
 
 
 async def change(app: App, tmp_path: Path, sql: str) -> None:
@@ -260,7 +260,7 @@ async def test_calls_are_found_by_request_id_without_a_walk_through_the_log(tmp_
         assert len(await app.audit.of_request("req-1")) == 1
     with contextlib.closing(sqlite3.connect(tmp_path / "toolgate.db")) as connection:
         for tenant in (None, "default"):
-            sql, values = next(log.of_request("req-1", tenant))
+            sql, values = next(audit_log.of_request("req-1", tenant))
             plan = [row[-1] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", dict(values))]
             assert [step for step in plan if "audit_log_request" in step], plan
             assert not [step for step in plan if step.startswith("SCAN")], plan

@@ -10,7 +10,7 @@ from toolgate.errors import Denied
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.model import Call
 from toolgate.store.database import LogRow, Transaction, now
-from toolgate.store.presence import alive_since
+from toolgate.store.live_processes import alive_since
 from toolgate.store.reservations import reap
 
 pytestmark = pytest.mark.requirement("COST-2")

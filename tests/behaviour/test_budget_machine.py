@@ -15,7 +15,7 @@ from tests.till import CENT, Till, opened_till, tool
 from toolgate.errors import Denied
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.model import Actor, Call, Entry
-from toolgate.store.presence import alive_since
+from toolgate.store.live_processes import alive_since
 from toolgate.store.reservations import reap
 
 T = TypeVar("T")

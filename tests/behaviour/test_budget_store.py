@@ -10,7 +10,7 @@ import pytest
 from tests.till import CENT, DOLLAR, opened_till, tool
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.store import budgets as table
-from toolgate.store import presence, reservations
+from toolgate.store import live_processes, reservations
 from toolgate.store.database import Store, Transaction, now, open_store
 from toolgate.store.postgres import _drive
 from toolgate.store.reservations import Account, BudgetExceeded
@@ -151,7 +151,7 @@ def broken_clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise RuntimeError("the clock stands still")
         return real()
 
-    monkeypatch.setattr(presence, "now", ask)
+    monkeypatch.setattr(live_processes, "now", ask)
     return asked
 
 

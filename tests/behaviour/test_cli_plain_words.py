@@ -14,7 +14,7 @@ from tests.terminal import Terminal
 from toolgate import App, tool
 from toolgate.cli.main import with_commands
 from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest, GrantTerms
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-6")
@@ -114,7 +114,7 @@ async def test_a_call_starts_on_record_when_it_did_and_not_when_it_was_asked_abo
         app.approvals.add_approver(approve)
         assert (await app.invoke("post", {"text": "x"})).ok
         assert (await app.audit.verify()).ok
-        rows = await app.parts.store.read(log.latest(10))
+        rows = await app.parts.store.read(audit_log.latest(10))
     times = {row[2]: row[1] for row in rows}
     assert answered[0] <= times["start"] <= times["end"], rows
 

@@ -12,7 +12,7 @@ from tests.teletype import Teletype
 from tests.terminal import Terminal
 from toolgate.cli.tools.custom import same, template
 from toolgate.model import Runtime
-from toolgate.sandbox.custom.file import parse_tool_file
+from toolgate.sandbox.custom.yaml_file import parse_tool_file
 
 RUNTIMES: tuple[Runtime, ...] = ("typescript", "node", "python")
 TOOL = """\

@@ -15,8 +15,8 @@ from toolgate import App
 from toolgate.model import Cost, Entry, Tier
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.compile import DefinitionRules
-from toolgate.sandbox.custom.file import ToolFile, ToolFileError, parse_tool_file
 from toolgate.sandbox.custom.folder import CustomFolder, LoadedTool, RemovedTool
+from toolgate.sandbox.custom.yaml_file import ToolFile, ToolFileError, parse_tool_file
 from toolgate.testing import memory_app
 from toolgate.yamltext import Position, YamlError, read_yaml, scalar
 

@@ -10,7 +10,7 @@ import pytest
 
 from toolgate import Actor, App, CallError, DefinitionError, InvokeContext, StoreError, tool
 from toolgate.model import Entry
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.database import Rows, Transaction
 from toolgate.testing import memory_app
 
@@ -88,7 +88,7 @@ async def test_the_registration_is_on_record_in_full(database: str, tmp_path: Pa
             rows("SELECT name, registered_by_tenant, registered_by_persona, source_type, source_url, input_schema, enabled "
                  "FROM dynamic_tools")
         )  # fmt: skip
-        audited = (await app.parts.store.read(log.latest(1, tool="shout")))[0]
+        audited = (await app.parts.store.read(audit_log.latest(1, tool="shout")))[0]
     assert row == ["shout", "acme", "builder", "loud", "loud.example"]
     assert (json.loads(schema), bool(enabled)) == (SCHEMA, True)
     assert (audited[2], audited[4], audited[6]) == ("tool.registered", "acme", "done")
@@ -124,7 +124,9 @@ async def test_who_was_not_given_the_right_cannot_register_and_the_attempt_is_on
         assert not await seen(app, actor)
         assert await app.parts.store.read(rows("SELECT name FROM dynamic_tools")) == []
         (denied,) = [
-            row for row in await app.parts.store.read(log.latest(10, tool="shout")) if row[2] == "tool.registration_denied"
+            row
+            for row in await app.parts.store.read(audit_log.latest(10, tool="shout"))
+            if row[2] == "tool.registration_denied"
         ]
         assert denied[4] == "acme"
 

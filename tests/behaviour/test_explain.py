@@ -13,7 +13,7 @@ from toolgate import Actor, App, tool
 from toolgate.gates.approval.request import GrantTerms
 from toolgate.model import Auth, Cost, RateLimit
 from toolgate.pipeline.explain import Explanation
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.budgets import BudgetRow
 from toolgate.testing import memory_app
 
@@ -71,7 +71,7 @@ async def test_a_call_that_would_run_passes_every_gate_and_is_not_run(app: App) 
     assert all(gate.reason for gate in found.gates)
     await app.flush()
     assert RAN == []
-    assert await app.parts.store.read(log.latest(10)) == []
+    assert await app.parts.store.read(audit_log.latest(10)) == []
 
 
 async def test_policy_and_flags_say_why_not_also_where_a_caller_is_told_nothing(app: App) -> None:

@@ -15,7 +15,7 @@ from tests.examples import at_most
 from tests.patience import until
 from toolgate import Actor, App, CallError, Outcome, tool
 from toolgate.model import ErrorInfo
-from toolgate.store import catalog, log
+from toolgate.store import audit_log, catalog
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("REG-4")
@@ -131,7 +131,8 @@ async def test_a_tool_that_one_does_not_have_looks_like_none_but_the_log_knows_b
         assert hidden.error.code == "TOOL_NOT_FOUND"
         await app.flush()
         reasons = [
-            json.loads((await app.parts.store.read(log.of_call(call.id)))[-1][7])["decision"] for call in (hidden, missing)
+            json.loads((await app.parts.store.read(audit_log.of_call(call.id)))[-1][7])["decision"]
+            for call in (hidden, missing)
         ]
         assert reasons == [why, "no such tool"]
 
@@ -139,7 +140,7 @@ async def test_a_tool_that_one_does_not_have_looks_like_none_but_the_log_knows_b
 async def test_a_switch_is_on_record_with_who_did_it_and_why(app: App) -> None:
     await app.tools.set_enabled("add", False, tenant="acme", reason="budget", actor=Actor(user="ada"))
     await app.tools.set_enabled("add", True, actor=Actor(user="bob"))
-    rows = [(row[2], row[5], json.loads(row[7])) for row in await app.parts.store.read(log.latest(10, tool="add"))]
+    rows = [(row[2], row[5], json.loads(row[7])) for row in await app.parts.store.read(audit_log.latest(10, tool="add"))]
     assert [(kind, tool, body["user"], body["for_tenant"], body["reason"]) for kind, tool, body in rows] == [
         ("tool.disabled", "add", "ada", "acme", "budget"),
         ("tool.enabled", "add", "bob", None, None),

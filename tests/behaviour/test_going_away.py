@@ -10,7 +10,7 @@ from tests.patience import SOON, until
 from toolgate import App, Hook, InvokeContext, Outcome, tool
 from toolgate.model import Tier
 from toolgate.pipeline.hooks import STAGES
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("PIPE-5", "PIPE-11", "AUD-1")
@@ -79,7 +79,7 @@ async def test_a_caller_may_go_away_at_any_stage(stage: str, fail: bool) -> None
         again = await app.invoke("once")
         assert again.output == "done", "the place was not given back"
         await app.flush()
-        rows = await app.parts.store.read(log.latest(20, tool="once"))
+        rows = await app.parts.store.read(audit_log.latest(20, tool="once"))
         starts = {row[3] for row in rows if row[2] == "start"}
         ends = [row[3] for row in rows if row[2] == "end"]
         assert len(ends) == len(set(ends)) == 2
@@ -100,7 +100,7 @@ async def test_a_caller_may_go_away_while_the_end_is_written() -> None:
             assert (await app.invoke("once")).output == "done"
         assert app.parts.running.count == 0
         await app.flush()
-        rows = await app.parts.store.read(log.latest(1000, tool="once"))
+        rows = await app.parts.store.read(audit_log.latest(1000, tool="once"))
         assert {row[3] for row in rows if row[2] == "start"} <= {row[3] for row in rows if row[2] == "end"}
 
 
@@ -211,4 +211,4 @@ async def test_a_caller_that_goes_away_while_the_end_is_written_gives_its_place_
 
 async def ends(app: App) -> list[tuple[Any, ...]]:
     await app.flush()
-    return [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "end"]
+    return [row for row in await app.parts.store.read(audit_log.latest(100)) if row[2] == "end"]

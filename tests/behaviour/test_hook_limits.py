@@ -18,7 +18,7 @@ import pytest
 from tests.terminal import Terminal
 from toolgate import Answer, App, Hook, InvokeContext, Outcome, tool
 from toolgate.pipeline.hooks import LATE, STAGES, Next
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.budgets import BudgetRow
 from toolgate.testing import memory_app
 from toolgate.threads import DaemonExecutor
@@ -254,7 +254,7 @@ async def test_the_end_record_names_a_hook_that_was_dropped() -> None:
         app.register(double)
         assert (await asyncio.wait_for(app.invoke("double", {"number": "no"}), PATIENCE)).status == "failure"
         await app.flush()
-        [end] = [json.loads(row[7]) for row in await app.parts.store.read(log.latest(20)) if row[2] == "end"]
+        [end] = [json.loads(row[7]) for row in await app.parts.store.read(audit_log.latest(20)) if row[2] == "end"]
         assert [trouble["stage"] for trouble in end["hook_errors"]] == ["on_error"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from toolgate import App, Hook, InvokeContext, Tool, tool
 from toolgate.pipeline.hooks import Next
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 
@@ -21,7 +21,7 @@ async def double(number: int) -> int:
 async def end_record(app: App) -> dict[str, Any]:
     """The body of the last end record."""
     await app.flush()
-    rows = await app.parts.store.read(log.latest(20))
+    rows = await app.parts.store.read(audit_log.latest(20))
     bodies = [json.loads(row[7]) for row in rows if row[2] == "end"]
     found: dict[str, Any] = bodies[-1]
     return found

@@ -11,8 +11,8 @@ import pytest
 from tests.terminal import Terminal
 from toolgate import Actor, Answer, App, Hook, InvokeContext, Outcome, tool
 from toolgate.errors import CallError, ToolError
+from toolgate.store import audit_log
 from toolgate.store import idempotency as keys
-from toolgate.store import log
 from toolgate.testing import ManualClock, memory_app
 
 pytestmark = pytest.mark.requirement("PIPE-9")
@@ -99,7 +99,7 @@ async def test_fifty_callers_have_one_effect_and_one_answer(app: App, till: Till
     assert sorted(outcome.metrics.cost_usd for outcome in outcomes) == [0.0] * 49 + [0.25], "one pays"
     assert sum(outcome.metrics.cached for outcome in outcomes) == 49
     await app.flush()
-    rows = await app.parts.store.read(log.latest(1000, tool="pay"))
+    rows = await app.parts.store.read(audit_log.latest(1000, tool="pay"))
     assert [row[2] for row in rows].count("start") == 1
     ends = [row for row in rows if row[2] == "end"]
     assert {row[3] for row in ends} == {outcome.id for outcome in outcomes}, "every one of them is on record"
@@ -410,7 +410,7 @@ async def test_a_person_says_what_happened(app: App, till: Till, happened: bool)
     else:
         assert (again.status, till.effects) == ("timeout", [1, 1])
     await app.flush()
-    (noted,) = [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "idempotency.settled"]
+    (noted,) = [row for row in await app.parts.store.read(audit_log.latest(100)) if row[2] == "idempotency.settled"]
     body = orjson.loads(noted[7])
     assert (body["happened"], body["user"]) == (happened, "ada")
 

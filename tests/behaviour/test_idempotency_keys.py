@@ -26,7 +26,7 @@ from toolgate.registry.compile import entry_of
 from toolgate.store import idempotency as keys
 from toolgate.store.database import LogRow, Store, now, open_store
 from toolgate.store.idempotency import KeyRow, Scope
-from toolgate.store.presence import Presence
+from toolgate.store.live_processes import Presence
 
 pytestmark = pytest.mark.requirement("PIPE-9")
 

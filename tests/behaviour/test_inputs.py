@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from toolgate import App, CacheRule, tool
 from toolgate.model import Tool
 from toolgate.registry.compile import compile_entry
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-1")

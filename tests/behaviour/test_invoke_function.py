@@ -3,7 +3,7 @@
 import pytest
 
 from toolgate import Outcome, ToolgateError, tool
-from toolgate.registry.declare import declared
+from toolgate.registry.decorator import declared
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-6")

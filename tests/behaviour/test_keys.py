@@ -20,7 +20,7 @@ from toolgate import Actor, App
 from toolgate.app.keys import parse
 from toolgate.errors import KeyRefused
 from toolgate.model import LOCAL, MASK
-from toolgate.store import log, migrate
+from toolgate.store import audit_log, migrate
 from toolgate.store.database import Transaction
 from toolgate.testing import memory_app
 
@@ -143,7 +143,7 @@ async def test_making_and_revoking_are_on_record_and_the_secret_is_not(tmp_path:
             await keys.revoke("nosuchkey000")
         await keys.close()
         await app.flush()
-        acts = [row for row in await app.parts.store.read(log.latest(10)) if row[2].startswith("key.")]
+        acts = [row for row in await app.parts.store.read(audit_log.latest(10)) if row[2].startswith("key.")]
         assert [row[2] for row in acts] == ["key.created", "key.revoked"]
         assert '"for_tenant":"acme"' in acts[0][7]
     secret = text.rpartition("_")[2].encode()

@@ -17,7 +17,7 @@ from tests.conformance.gateway import REPOSITORY, fixture_server, fixture_settin
 from tests.mcp_person import Person
 from tests.patience import until
 from toolgate import App
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = [pytest.mark.requirement("MCP-1"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -101,7 +101,7 @@ async def test_a_person_is_asked(app: App) -> None:
     assert said.startswith("User response: action=accept")
     assert [(method, params["message"]) for method, params in person.asked] == [("elicitation/create", "Who are you?")]
     await app.flush()
-    [end] = [row for row in await app.parts.store.read(log.latest(1)) if row[2] == "end"]
+    [end] = [row for row in await app.parts.store.read(audit_log.latest(1)) if row[2] == "end"]
     assert "its server asked the caller: elicitation/create; it was answered" in end[7]
     assert "ada@example.com" not in end[7]
 

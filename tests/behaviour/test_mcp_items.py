@@ -17,7 +17,7 @@ from tests.serving import serving
 from tests.terminal import Terminal
 from toolgate import Actor, App, Outcome
 from toolgate.mcp import definitions as table
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = pytest.mark.requirement("MCP-6")
 
@@ -160,7 +160,7 @@ async def test_what_was_accepted_holds_in_the_next_process_and_is_on_record(
             "greet": "gone", "x://notes": "quarantined", "x://new": "quarantined", "x://files/{name}": "accepted",
         }  # fmt: skip
         await app.flush()
-        actions = [row[2] for row in await app.parts.store.read(log.latest(1000))]
+        actions = [row[2] for row in await app.parts.store.read(audit_log.latest(1000))]
         assert actions.count("mcp.tool_accepted") == 7 and "mcp.tool_quarantined" in actions
         upstream.offer(tool("say"), prompts=[GREET], resources=[NOTES])
         await app.servers.refresh("plain")

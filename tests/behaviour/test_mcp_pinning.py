@@ -18,7 +18,7 @@ from toolgate.errors import Denied
 from toolgate.mcp import definitions as table
 from toolgate.mcp.review import PendingDefinition
 from toolgate.model import Actor
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = pytest.mark.requirement("MCP-5")
 SECONDS = 30.0
@@ -40,7 +40,7 @@ async def until_waiting(app: App, *names: str) -> list[PendingDefinition]:
 
 async def notes(app: App, action: str) -> list[dict[str, Any]]:
     await app.flush()
-    rows = await app.parts.store.read(log.latest(1000))
+    rows = await app.parts.store.read(audit_log.latest(1000))
     return [orjson.loads(row[-2]) | {"tool": row[5]} for row in rows if row[2] == action]
 
 

@@ -18,7 +18,7 @@ from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serv
 from toolgate import Actor, App, InvalidInput, tool
 from toolgate.mcp.server import fast_path
 from toolgate.mcp.server.fast_path import FastPath
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("MCP-4", "PIPE-1")
@@ -301,7 +301,7 @@ async def a_wanting_site(folder: Path) -> AsyncIterator[tuple[App, Counted, Path
 
 async def _records(app: App) -> int:
     await app.flush()
-    return len(await app.parts.store.read(log.latest(1_000)))
+    return len(await app.parts.store.read(audit_log.latest(1_000)))
 
 
 async def test_a_tool_that_asks_something_is_called_once_and_answered_alike(tmp_path: Path) -> None:

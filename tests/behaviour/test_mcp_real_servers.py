@@ -20,7 +20,7 @@ from tests import pypi
 from tests.mcp_person import Person
 from tests.npm import packages
 from toolgate import App, Outcome
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = [
     pytest.mark.requirement("MCP-1", "MCP-5", "BUILTIN-2"),
@@ -55,7 +55,7 @@ class Server:
         outcome = await self.call(tool, arguments, person)
         assert outcome.status == "success", outcome.error
         await self.app.flush()
-        rows = await self.app.parts.store.read(log.latest(1_000, tool=self.tool(tool)))
+        rows = await self.app.parts.store.read(audit_log.latest(1_000, tool=self.tool(tool)))
         assert [row[6] for row in rows if row[3] == outcome.id][-1] == "success"
         return outcome.output
 

@@ -23,7 +23,7 @@ from toolgate.mcp.server_settings import upstream_of
 from toolgate.model import TOOL_NAME, Actor, Entry, Outcome
 from toolgate.registry.compile import DefinitionRules
 from toolgate.settings import ServerSettings
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = pytest.mark.requirement("MCP-2")
 RULES = DefinitionRules(guards=plan)
@@ -402,7 +402,7 @@ async def test_completing_an_argument_is_a_governed_call(tmp_path: Path) -> None
         outcome = await app.invoke("mcp_plain_complete_argument", asked, actor=Actor(user="ann", scopes=("prompts",)))
         assert outcome.output == {"completion": {"values": ["An!"], "hasMore": False}}
         await app.flush()
-        ends = [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "end"]
+        ends = [row for row in await app.parts.store.read(audit_log.latest(100)) if row[2] == "end"]
         assert [row[5] for row in ends] == ["mcp_plain_complete_argument"] * 3
 
 

@@ -15,7 +15,7 @@ from tests.serving import Site, serving
 from toolgate import Actor, App, InvalidInput, InvokeContext, tool
 from toolgate.model import Cost
 from toolgate.registry.compile import compile_entry, entry_of
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = [pytest.mark.requirement("MCP-4", "DOOR-1", "PIPE-1"), pytest.mark.parametrize("era", ERAS)]
@@ -128,7 +128,7 @@ async def test_a_call_gives_its_output_as_text_and_as_what_it_is(era: str) -> No
         assert found.meta is not None
         id = found.meta["toolgate/call"]
         await app.flush()
-        rows = [row for row in await app.parts.store.read(log.latest(50)) if id in str(row)]
+        rows = [row for row in await app.parts.store.read(audit_log.latest(50)) if id in str(row)]
         assert rows and "mcp" in str(rows[-1])
 
 
@@ -196,7 +196,7 @@ async def test_a_call_that_its_client_gives_up_is_cancelled_and_recorded(era: st
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await app.flush()
-        assert "CANCELLED" in str((await app.parts.store.read(log.latest(1)))[-1])
+        assert "CANCELLED" in str((await app.parts.store.read(audit_log.latest(1)))[-1])
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
 
 

@@ -16,7 +16,7 @@ from tests.patience import until
 from tests.serving import META, Site, serving
 from toolgate import Actor, App
 from toolgate.mcp.pins import fits
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = [pytest.mark.requirement("MCP-4", "MCP-2", "PIPE-1")]
@@ -68,7 +68,7 @@ async def test_prompts_are_named_as_tools_are_and_got_through_the_pipeline(era: 
         [message] = given.messages
         assert isinstance(message.content, types.TextContent) and "one" in message.content.text
         await app.flush()
-        assert "mcp_up_get_prompt" in str((await app.parts.store.read(log.latest(1)))[-1])
+        assert "mcp_up_get_prompt" in str((await app.parts.store.read(audit_log.latest(1)))[-1])
         for unknown in ("test_simple_prompt", "mcp_up_nothing", ""):
             with pytest.raises(MCPError) as refused:
                 await client.get_prompt(unknown)
@@ -89,7 +89,7 @@ async def test_resources_keep_their_addresses_and_are_read_through_the_pipeline(
         assert isinstance(text, types.TextResourceContents) and isinstance(data, types.BlobResourceContents)
         assert isinstance(made, types.TextResourceContents) and "7" in made.text
         await app.flush()
-        assert "mcp_up_read_resource" in str((await app.parts.store.read(log.latest(1)))[-1])
+        assert "mcp_up_read_resource" in str((await app.parts.store.read(audit_log.latest(1)))[-1])
         for unknown in ("test://nothing", "toolgate://artifacts/art_1", "toolgate://artifacts/"):
             with pytest.raises(MCPError) as refused:
                 await client.read_resource(unknown)
@@ -102,7 +102,7 @@ async def test_completion_is_asked_of_the_server_that_has_the_prompt(era: str, n
         prompt = types.PromptReference(name="mcp_up_test_prompt_with_arguments")
         assert isinstance((await client.complete(prompt, {"name": "arg1", "value": "p"})).completion.values, list)
         await app.flush()
-        assert "mcp_up_complete_argument" in str((await app.parts.store.read(log.latest(1)))[-1])
+        assert "mcp_up_complete_argument" in str((await app.parts.store.read(audit_log.latest(1)))[-1])
         with pytest.raises(MCPError) as refused:
             await client.complete(types.PromptReference(name="nothing"), {"name": "arg1", "value": "p"})
         assert refused.value.error.code == -32602
@@ -142,7 +142,7 @@ async def test_of_two_servers_with_one_address_none_is_guessed(new: str) -> None
                 read = (await site.mcp("resources/read", asked, headers=named, meta=chosen)).json["result"]
                 assert read["contents"]
                 await app.flush()
-                assert f"mcp_{server}_read_resource" in str((await app.parts.store.read(log.latest(1)))[-1])
+                assert f"mcp_{server}_read_resource" in str((await app.parts.store.read(audit_log.latest(1)))[-1])
 
 
 @pytest.mark.parametrize("template", ["{+all}", "{scheme}://x", "{+all}/x"])
@@ -276,7 +276,7 @@ async def test_who_watches_a_resource_is_told_that_it_changed_and_nobody_else_is
         await _watch(stack, site, await key_for(app, ADA), era, WATCHED, told["ada"])
         await _watch(stack, site, await key_for(app, BOB), era, "test://static-text", told["bob"])
         await app.flush()
-        assert str(await app.parts.store.read(log.latest(20))).count("mcp.resource_watched") == 2
+        assert str(await app.parts.store.read(audit_log.latest(20))).count("mcp.resource_watched") == 2
         async with connected(site, await key_for(app, ADA), era) as client:
             async with asyncio.timeout(SOON):
                 await client.call_tool("mcp_up_test_trigger_resource_change", {})

@@ -14,7 +14,7 @@ from tests.serving import META, Site, serving
 from toolgate import Actor, App, tool
 from toolgate.errors import Failed
 from toolgate.mcp.server import tasks
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("MCP-4")
@@ -106,7 +106,7 @@ async def test_a_task_can_be_cancelled_and_the_call_is_on_record_as_that() -> No
             while app.parts.running.count:
                 await asyncio.sleep(0.01)
         await app.flush()
-        assert "CANCELLED" in str((await app.parts.store.read(log.latest(1)))[-1])
+        assert "CANCELLED" in str((await app.parts.store.read(audit_log.latest(1)))[-1])
 
 
 @pytest.mark.requirement("DOOR-3")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolgate import InvokeContext, tool
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 
@@ -29,7 +29,7 @@ async def test_a_tool_calls_another_through_the_same_pipeline_and_the_log_links_
         assert (await app.invoke("outer", {"what": "echo"})).output["output"] == {"text": "hello"}
         assert (await app.invoke("outer", {"what": "dangerous"})).status == "pending"
         await app.flush()
-        rows = [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "end"]
+        rows = [row for row in await app.parts.store.read(audit_log.latest(100)) if row[2] == "end"]
         first, second = rows[0], rows[1]
         assert (first[5], second[5]) == ("echo", "outer")
         assert json.loads(first[7])["parent"] == second[3]

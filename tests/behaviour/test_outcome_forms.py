@@ -16,7 +16,7 @@ from rich.console import Console
 
 from toolgate import InvokeContext, Outcome, ToolError, ToolgateError, tool
 from toolgate.model import CrashedOutcome
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-6")

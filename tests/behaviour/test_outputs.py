@@ -16,7 +16,7 @@ from toolgate import Actor, App, CacheRule, Outcome, tool
 from toolgate.gates.outputs import CUT
 from toolgate.model import Tool
 from toolgate.registry.compile import compile_entry
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.testing import memory_app
 
 

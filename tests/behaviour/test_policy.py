@@ -11,9 +11,9 @@ from tests.opa_server import Opa, running
 from toolgate import Actor
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import GivenDocument
+from toolgate.gates.policy.embedded_rego import EmbeddedRego, default_policy
 from toolgate.gates.policy.engine import EVERYTHING, Action, PolicyQuestion
 from toolgate.gates.policy.opa import OpaServer
-from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.model import Decision
 
 pytestmark = pytest.mark.requirement("POL-1", "POL-2", "POL-5")

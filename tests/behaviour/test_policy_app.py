@@ -12,7 +12,7 @@ from tests.opa_server import Opa, running
 from toolgate import Actor, App, Outcome, tool
 from toolgate.errors import ToolgateError
 from toolgate.gates.policy.documents import validate
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("POL-1", "POL-2")
@@ -62,7 +62,7 @@ async def names(app: App, actor: Actor) -> set[str]:
 async def decision_of(app: App, outcome: Outcome) -> str:
     """Why, as the log has it."""
     await app.flush()
-    rows = await app.parts.store.read(log.of_call(outcome.id))
+    rows = await app.parts.store.read(audit_log.of_call(outcome.id))
     return str(orjson.loads(rows[-1][7])["decision"])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.document_d import DATA, POLICY
 from tests.terminal import Terminal
-from toolgate.gates.policy.rego import default_policy
+from toolgate.gates.policy.embedded_rego import default_policy
 
 pytestmark = pytest.mark.requirement("POL-5")
 HEAD = "package soma.policy\nimport rego.v1\ndefault allow := false\n"

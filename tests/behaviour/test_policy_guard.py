@@ -14,9 +14,9 @@ from toolgate import Actor
 from toolgate.coordination.redis import Redis
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyData
+from toolgate.gates.policy.embedded_rego import EmbeddedRego
 from toolgate.gates.policy.engine import EVERYTHING, NOTHING_ELSE, Action, PolicyQuestion, PolicyVerdict, Reads
-from toolgate.gates.policy.references import what_is_read
-from toolgate.gates.policy.rego import EmbeddedRego
+from toolgate.gates.policy.input_references import what_is_read
 from toolgate.model import Decision
 from toolgate.testing import ManualClock
 

@@ -11,7 +11,7 @@ import pytest
 from tests.terminal import Terminal
 from toolgate import Actor, App, tool
 from toolgate.errors import ToolgateError
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("POL-8")
@@ -44,7 +44,7 @@ async def app(tmp_path: Path, database: str) -> AsyncIterator[App]:
 
 async def record_of(app: App, id: str) -> dict[str, Any]:
     await app.flush()
-    body: dict[str, Any] = json.loads((await app.parts.store.read(log.of_call(id)))[-1][7])
+    body: dict[str, Any] = json.loads((await app.parts.store.read(audit_log.of_call(id)))[-1][7])
     return body
 
 

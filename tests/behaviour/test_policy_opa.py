@@ -12,9 +12,9 @@ from tests.opa_server import Opa, running
 from toolgate import Actor
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyError
+from toolgate.gates.policy.embedded_rego import default_policy
 from toolgate.gates.policy.engine import EVERYTHING, PolicyQuestion
 from toolgate.gates.policy.opa import OpaServer
-from toolgate.gates.policy.rego import default_policy
 from toolgate.model import Decision
 
 pytestmark = pytest.mark.requirement("POL-2")

@@ -12,7 +12,7 @@ from tests.opa_server import running
 from toolgate import tool
 from toolgate.errors import ToolgateError
 from toolgate.gates.policy.documents import PolicyError
-from toolgate.gates.policy.rego import EmbeddedRego, default_policy
+from toolgate.gates.policy.embedded_rego import EmbeddedRego, default_policy
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("POL-8")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.document_d import DATA, policy_data
 from toolgate import Actor, App, tool
-from toolgate.gates.policy.rego import EmbeddedRego, default_policy
+from toolgate.gates.policy.embedded_rego import EmbeddedRego, default_policy
 from toolgate.gates.policy.replay import Group, Replay, replay
 from toolgate.testing import memory_app
 

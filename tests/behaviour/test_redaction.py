@@ -12,7 +12,7 @@ from toolgate import App, CacheRule, InvokeContext, ToolError, tool
 from toolgate.gates.redaction import Redactor
 from toolgate.model import MASK, Tool
 from toolgate.registry.compile import compile_entry
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-2")

@@ -29,7 +29,7 @@ from toolgate.model import MASK, Entry
 from toolgate.model.call import _clean as clean
 from toolgate.registry.compile import entry_of
 from toolgate.settings import SecretUse
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 
 pytestmark = pytest.mark.requirement("IO-4", "TIER-4")
 

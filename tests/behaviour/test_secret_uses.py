@@ -19,7 +19,7 @@ from toolgate.gates.secrets.names import Owner, key_of
 from toolgate.model import Entry
 from toolgate.registry.compile import entry_of
 from toolgate.settings import SecretUse, Settings
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-5")

@@ -9,7 +9,7 @@ import pytest
 
 from toolgate import Actor, App, CacheRule, InvokeContext, ToolError, tool
 from toolgate.model import MASK
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("IO-4")

@@ -25,7 +25,7 @@ from toolgate.errors import NotServing, SettingsError, ToolgateError
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.http_server import bind
 from toolgate.serve.problems import HttpProblem
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-1", "DOOR-3")
@@ -86,7 +86,7 @@ async def test_tenant_persona_and_user_come_from_the_key() -> None:
         assert answer.json["result"]["content"][0]["text"] == "3"
         await site.mcp("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, meta={**_meta(), **meta_claims})
         await app.flush()
-        rows = [row for row in await app.parts.store.read(log.latest(10)) if row[2] in ("start", "end")]
+        rows = [row for row in await app.parts.store.read(audit_log.latest(10)) if row[2] in ("start", "end")]
         assert {row[4] for row in rows} == {"acme"}
         assert {(json.loads(row[7])["persona"], json.loads(row[7])["user"]) for row in rows} == {("analyst", "u-1")}
         assert {json.loads(row[7])["door"] for row in rows} == {"mcp"}
@@ -557,7 +557,7 @@ async def test_a_client_that_goes_away_cancels_its_call() -> None:
             await begun.wait()
             asking.cancel()
             await ended.wait()
-            while not any("CANCELLED" in row[7] for row in await app.parts.store.read(log.latest(5))):
+            while not any("CANCELLED" in row[7] for row in await app.parts.store.read(audit_log.latest(5))):
                 await asyncio.sleep(0.01)
 
 
@@ -601,7 +601,7 @@ async def test_a_client_that_goes_away_cancels_its_call_also_if_it_sent_others_a
                 await asyncio.sleep(0.05)  # so that each comes by itself
             writer.close()
             await ended.wait()
-            while not any("CANCELLED" in row[7] for row in await app.parts.store.read(log.latest(5))):
+            while not any("CANCELLED" in row[7] for row in await app.parts.store.read(audit_log.latest(5))):
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         assert runs == [0], "those that waited are not run for nobody"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.patience import SOON, until
 from toolgate import Actor, App, InvokeContext, Outcome, Retry, tool
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 ADA = Actor("acme", "analyst", "ada")
@@ -118,7 +118,7 @@ async def test_a_report_that_makes_no_sense_is_told_to_its_author(report: dict[s
 
 async def denials(app: App) -> list[Any]:
     await app.flush()
-    return [row for row in await app.parts.store.read(log.latest(100)) if row[2] == "policy.global_deny"]
+    return [row for row in await app.parts.store.read(audit_log.latest(100)) if row[2] == "policy.global_deny"]
 
 
 @pytest.mark.requirement("POL-4", "AUD-1")
@@ -159,6 +159,9 @@ async def test_an_end_is_recorded_though_its_caller_went_away_and_the_store_fail
         await asyncio.sleep(0.1)
         store._connection.execute("PRAGMA query_only = OFF")
         async with asyncio.timeout(SOON):
-            while len(rows := [row for row in await app.parts.store.read(log.latest(10)) if row[2] in ("start", "end")]) < 2:
+            while (
+                len(rows := [row for row in await app.parts.store.read(audit_log.latest(10)) if row[2] in ("start", "end")])
+                < 2
+            ):
                 await asyncio.sleep(0.05)
         assert [row[2] for row in rows] == ["start", "end"]

@@ -23,7 +23,7 @@ from toolgate import (
 )
 from toolgate.model import TIERS, Category
 from toolgate.registry.compile import compile_entry, definition
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.database import Rows, Transaction
 from toolgate.testing import memory_app
 
@@ -296,6 +296,6 @@ async def test_an_argument_of_which_a_schema_says_little_may_hold_a_secret_and_i
         app.register(compile_entry(Tool(name="loose", description="Loose.", tier="read_only", input_schema=schema), None))
         await app.invoke("loose", {"password": {"inner": "hunter22"} if rule == {"type": "object"} else "hunter22"})
         await app.flush()
-        rows = await app.parts.store.read(log.latest(10, tool="loose"))
+        rows = await app.parts.store.read(audit_log.latest(10, tool="loose"))
     assert rows
     assert not [row for row in rows if "hunter22" in row[7]]

@@ -14,7 +14,7 @@ from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.gates.redaction import Redactor
 from toolgate.sandbox.worker_protocol import Refusal
 from toolgate.sandbox.workspaces import Workspaces
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.tools.code import ProgramCalls
 
 ANN = Actor("acme", user="ann")

@@ -16,7 +16,7 @@ from toolgate import Actor, App, Outcome
 from toolgate.errors import Denied, InvalidInput
 from toolgate.model import Call
 from toolgate.sandbox.workspaces import Workspaces
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 
 pytestmark = [pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("BUILTIN-4")]
 ACME, GLOBEX = Actor("acme", user="ann"), Actor("globex", user="gus")

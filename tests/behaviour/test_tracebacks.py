@@ -10,7 +10,7 @@ import pytest
 
 from tests.terminal import Terminal
 from toolgate import App, CallError, InvokeContext, tool
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("AUD-1", "PIPE-6")
@@ -44,7 +44,7 @@ async def test_log_and_record_have_the_traceback_masked_and_the_outcome_has_not(
         app.register(breaks)
         outcome = await app.invoke("breaks", {"text": "this"})
         await app.flush()
-        rows = await app.parts.store.read(log.of_call(outcome.id))
+        rows = await app.parts.store.read(audit_log.of_call(outcome.id))
     told = outcome.to_json().decode() + repr(outcome)
     assert "_deep_down" not in told
     assert "Traceback" not in told
@@ -111,7 +111,7 @@ async def test_the_words_of_a_secret_that_an_inner_call_got_do_not_reach_the_out
         assert outcome.error is not None
         assert "the key is" in outcome.error.message
         await app.flush()
-        rows = await app.parts.store.read(log.latest(10))
+        rows = await app.parts.store.read(audit_log.latest(10))
     assert "sesame" not in caplog.text
     assert "sesame" not in str(rows)
 
@@ -126,7 +126,7 @@ async def test_a_traceback_is_bounded() -> None:
         app.register(shouts)
         outcome = await app.invoke("shouts")
         await app.flush()
-        [_, end] = await app.parts.store.read(log.of_call(outcome.id))
+        [_, end] = await app.parts.store.read(audit_log.of_call(outcome.id))
         assert len(end[7]) < 60_000
 
 

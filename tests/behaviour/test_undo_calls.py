@@ -11,7 +11,7 @@ import pytest
 
 from tests.terminal import Terminal
 from toolgate import Actor, App, InvokeContext, ToolError, tool
-from toolgate.store.log import latest
+from toolgate.store.audit_log import latest
 from toolgate.undo import Journal, NoBackup, NotUndone
 
 pytestmark = pytest.mark.requirement("TIER-2")

@@ -4,8 +4,8 @@ import inspect
 import re
 from pathlib import Path
 
+from toolgate.pipeline.gate_order import LINE
 from toolgate.pipeline.hooks import STAGES, Stages
-from toolgate.pipeline.line import LINE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "stages.md"
 BEFORE_ATTEMPTS = ("around_execute",)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.markdown import ROOT, Block, blocks
-from toolgate.sandbox.custom.file import PERMISSIONS, TOOL_FILE_FIELDS, parse_tool_file
+from toolgate.sandbox.custom.yaml_file import PERMISSIONS, TOOL_FILE_FIELDS, parse_tool_file
 
 PAGE = ROOT / "docs" / "howto" / "custom-tools.md"
 SHOWN = [block for block in blocks(PAGE) if block.language == "yaml"]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.hostile.flooder import HEAD, NOTE, Stalls, look
 from toolgate import App
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.writer import MAX_WRITE_SECONDS, AwaitedWrite
 
 pytestmark = pytest.mark.requirement("AUD-3")
@@ -134,7 +134,7 @@ async def test_kill_9_in_a_flood_loses_no_outcome_that_was_returned_50_ms_before
     async with App.open(home=tmp_path / "home", entry_points=False) as app:
         seq = 0
         ended: set[str] = set()
-        while rows := await app.parts.store.read(log.after(seq)):
+        while rows := await app.parts.store.read(audit_log.after(seq)):
             seq = rows[-1][0]
             ended.update(row[3] for row in rows if row[2] == "end")
         verdict = await app.audit.verify()

@@ -21,7 +21,7 @@ from toolgate import App
 from toolgate.errors import StoreError
 from toolgate.gates.quota import budget
 from toolgate.gates.quota.budget_accounts import new_budget
-from toolgate.store import postgres, presence, writer
+from toolgate.store import live_processes, postgres, writer
 from toolgate.store.database import open_store
 from toolgate.store.sql import column
 from toolgate.testing.stores import Line
@@ -36,7 +36,7 @@ def a_second_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "WRITER_CLOSE_SECONDS", 1)
     monkeypatch.setattr(postgres, "WRITER_CLOSE_SECONDS", 1)
     monkeypatch.setattr(budget, "SETTLE_CLOSE_SECONDS", 1)
-    monkeypatch.setattr(presence, "LEAVE_SECONDS", 1)
+    monkeypatch.setattr(live_processes, "LEAVE_SECONDS", 1)
 
 
 def threads() -> list[str]:

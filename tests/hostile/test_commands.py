@@ -21,7 +21,7 @@ from toolgate.gates.approval.request import Answer, ApprovalRequest
 from toolgate.gates.tier_rules.gate import TierRules, plan
 from toolgate.model import Implementation, Source
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition, entry_of
-from toolgate.registry.declare import jails_commands
+from toolgate.registry.decorator import jails_commands
 from toolgate.screening.commands import ALLOWED, CommandRules, clean_environment, parse
 from toolgate.testing import memory_app
 

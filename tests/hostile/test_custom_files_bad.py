@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from toolgate import yamltext
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.compile import DefinitionRules
-from toolgate.sandbox.custom.file import ToolFileError, parse_tool_file, read_tool_file
 from toolgate.sandbox.custom.folder import CustomFolder, LoadedTool
+from toolgate.sandbox.custom.yaml_file import ToolFileError, parse_tool_file, read_tool_file
 from toolgate.yamltext import MAX_YAML_BYTES, MAX_YAML_DEPTH, YamlError, read_yaml
 
 pytestmark = pytest.mark.requirement("SBX-1")

@@ -9,7 +9,7 @@ import pytest
 from tests.secret_use import named
 from toolgate import Actor, Hook, InvokeContext, Retry, ToolError, ToolgateError, tool
 from toolgate.pipeline.hooks import Next
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import ManualClock, memory_app
 
 
@@ -109,7 +109,7 @@ async def test_a_secret_that_a_tool_hands_on_is_masked_in_the_call_it_makes(monk
         assert outcome.ok
         await app.flush()
         kept = vars(app.parts.pipeline.cache)
-        everything = repr(await app.parts.store.read(log.latest(50))) + repr(outcome) + repr(kept)
+        everything = repr(await app.parts.store.read(audit_log.latest(50))) + repr(outcome) + repr(kept)
     assert "battery" not in everything
 
 

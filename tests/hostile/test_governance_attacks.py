@@ -8,7 +8,7 @@ import pytest
 
 from toolgate import Actor, App, Capability, Hook, InvokeContext, Outcome, tool
 from toolgate.errors import Denied, Failed
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.testing import memory_app
 
 ADA = Actor("acme", "analyst", "ada")
@@ -249,7 +249,7 @@ async def test_a_policy_that_quotes_arguments_in_its_reason_gives_no_password_aw
         outcome = await app.invoke("log_in", {"password": secret, "token": token}, actor=ADA)
         assert (outcome.status, code(outcome)) == ("denied", "PERMISSION_DENIED")
         await app.flush()
-        told = repr(outcome) + repr(await app.parts.store.read(log.latest(10)))
+        told = repr(outcome) + repr(await app.parts.store.read(audit_log.latest(10)))
         assert secret not in told
         assert token not in told
 
@@ -284,7 +284,7 @@ async def test_a_secret_is_masked_in_reasons_in_numbers_and_in_calls_that_outliv
         await asyncio.gather(*tasks)
         await app.flush()
         assert [outcome.status for outcome in (*told, *late)] == ["success", "denied", "success"]
-        assert "4815162342" not in repr(told) + repr(late) + repr(await app.parts.store.read(log.latest(20)))
+        assert "4815162342" not in repr(told) + repr(late) + repr(await app.parts.store.read(audit_log.latest(20)))
 
 
 @pytest.mark.requirement("POL-4")

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from toolgate import App, InvokeContext, tool
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = pytest.mark.requirement("PIPE-9")
 
@@ -123,7 +123,7 @@ async def kill_repeatedly(folder: Path, url: str | None, rounds: int) -> None:
         for key, answer in told.items():
             assert list(again[key]) == answer, "a repeat is not told what the first caller was told"
         for key, call_id in unknown.items():
-            assert "start" in [row[2] for row in await app.parts.store.read(log.of_call(call_id))]
+            assert "start" in [row[2] for row in await app.parts.store.read(audit_log.of_call(call_id))]
             assert happened.get(key, call_id) == call_id
         for key in asked.keys() - unknown.keys():
             assert again[key][1] == {"by": dict(noted(folder, "effects"))[key], "number": int(asked[key])}

@@ -19,7 +19,7 @@ from toolgate.sandbox import self_check, untrusted_files
 from toolgate.sandbox.jail import MB, Feature, Spec, Unavailable
 from toolgate.sandbox.jails import inside_files, launch, process, process_tree, seccomp, selection
 from toolgate.sandbox.jails.bubblewrap import Bubblewrap
-from toolgate.sandbox.jails.child_ends import ChildPipe
+from toolgate.sandbox.jails.child_descriptors import ChildPipe
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.settings import SandboxSettings
 

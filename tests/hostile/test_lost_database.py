@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from toolgate import App, Outcome, tool
-from toolgate.store import log
+from toolgate.store import audit_log
 
 
 @pytest.mark.matrix("needs PostgreSQL")
@@ -88,6 +88,6 @@ async def test_a_commit_whose_reply_is_lost_is_not_written_twice(tmp_path: Path,
         assert "reply was lost" in str(store.trouble)
         assert (await app.invoke("echo", {"text": "last"})).ok
         await app.flush()
-        rows = [(row[3], row[2]) for row in await app.parts.store.read(log.latest(100))]
+        rows = [(row[3], row[2]) for row in await app.parts.store.read(audit_log.latest(100))]
         assert len(rows) == len(set(rows)) == 10
         assert (await app.audit.verify()).ok

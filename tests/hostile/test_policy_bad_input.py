@@ -11,15 +11,15 @@ import pytest
 
 from tests.document_d import DATA, policy_data
 from toolgate import Actor
-from toolgate.gates.policy import rego
+from toolgate.gates.policy import embedded_rego
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import GivenDocument, PolicyData, PolicyError, validate
+from toolgate.gates.policy.embedded_rego import ENGINES, EmbeddedRego, default_policy
 from toolgate.gates.policy.engine import PolicyQuestion
-from toolgate.gates.policy.rego import ENGINES, EmbeddedRego, default_policy
 from toolgate.model import Decision
 
 pytestmark = pytest.mark.requirement("POL-2")
-HEAD = "package soma.policy\nimport rego.v1\n"
+HEAD = "package soma.policy\nimport embedded_rego.v1\n"
 QUESTION = PolicyQuestion("tenant-2", None, "tool.request", "memory_load", "ann")
 
 
@@ -138,10 +138,10 @@ def test_an_engine_in_the_wrong_hands_panics_and_denies(make: Any) -> None:
     """A panic is no Exception; it must not get past the policy, and the thread must get an engine of its own."""
     policy, data = make(), policy_data(DATA)
     assert policy.decide(QUESTION, data, 0).decision.allow
-    engine = rego._HERE.engines[policy._key]
+    engine = embedded_rego._HERE.engines[policy._key]
 
     def steal() -> list[Decision]:
-        rego._HERE.engines[policy._key] = engine
+        embedded_rego._HERE.engines[policy._key] = engine
         return [policy.decide(QUESTION, data, epoch).decision for epoch in (1, 2)]
 
     with ThreadPoolExecutor(1) as thread:

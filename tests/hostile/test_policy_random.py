@@ -16,8 +16,8 @@ from tests.opa_server import Opa, running
 from toolgate import Actor
 from toolgate.gates.policy.decisions import Guard, lets_request
 from toolgate.gates.policy.documents import GivenDocument, validate
+from toolgate.gates.policy.embedded_rego import EmbeddedRego, default_policy
 from toolgate.gates.policy.engine import ACTIONS, EVERYTHING, PolicyQuestion
-from toolgate.gates.policy.rego import EmbeddedRego, default_policy
 from toolgate.testing import ManualClock
 
 pytestmark = pytest.mark.requirement("POL-1", "POL-2")

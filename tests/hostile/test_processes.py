@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from toolgate import App
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.database import Rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def noted(folder: Path, what: str) -> list[str]:
 
 async def everything(app: App) -> Rows:
     rows: Rows = []
-    while page := await app.parts.store.read(log.after(rows[-1][0] if rows else 0)):
+    while page := await app.parts.store.read(audit_log.after(rows[-1][0] if rows else 0)):
         rows += page
     return rows
 
@@ -136,7 +136,7 @@ async def test_a_read_that_returned_is_on_disk_soon_even_if_the_event_loop_never
     process.wait(30)
     process.stdout.close()
     async with App.open(home=tmp_path / "home") as app:
-        assert [row[2] for row in await app.parts.store.read(log.of_call(call_id))] == ["start", "end"]
+        assert [row[2] for row in await app.parts.store.read(audit_log.of_call(call_id))] == ["start", "end"]
 
 
 @pytest.mark.requirement("AUD-3")
@@ -169,4 +169,4 @@ async def test_an_outcome_of_tier_write_that_was_returned_is_on_record_whatever_
     assert [status for _, status in returned] == ["pending", "failure", "failure"]
     async with App.open(home=tmp_path / "home") as app:
         for call_id, status in returned:
-            assert [row[6] for row in await app.parts.store.read(log.of_call(call_id))][-1] == status
+            assert [row[6] for row in await app.parts.store.read(audit_log.of_call(call_id))][-1] == status

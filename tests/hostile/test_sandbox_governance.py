@@ -15,7 +15,7 @@ from tests.patience import until
 from tests.secret_use import named
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.gates.approval.request import ApprovalRequest
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = pytest.mark.requirement("SBX-1", "TIER-8")
 ACME, GLOBEX = Actor("acme", user="ann"), Actor("globex", user="gus")
@@ -86,7 +86,7 @@ class Lab:
         await self.app.flush()
         rows = [
             (row[5], row[6], json.loads(row[7]))
-            for row in await self.app.parts.store.read(log.latest(200))
+            for row in await self.app.parts.store.read(audit_log.latest(200))
             if row[2] == "end"
         ]
         return [row for row in rows if row[2].get("parent") == parent]
@@ -228,7 +228,7 @@ async def test_a_secret_that_code_was_given_is_in_no_outcome_and_on_no_record(la
     assert SECRET not in repr(outcome)
     assert "[REDACTED]" in outcome.error.message
     assert [tool for tool, _, _ in await lab.ends(outcome.id)] == ["list_directory"]
-    records = repr(await lab.app.parts.store.read(log.latest(200)))
+    records = repr(await lab.app.parts.store.read(audit_log.latest(200)))
     assert "given: [REDACTED]" in records
     assert SECRET not in records
 
@@ -288,7 +288,7 @@ async def test_what_code_wrote_can_be_put_back_by_the_call_that_wrote_it(lab: La
     ((tool, status, _),) = await lab.ends(outcome.id)
     assert (tool, status) == ("write_file", "success")
     (call_id,) = {
-        row[3] for row in await lab.app.parts.store.read(log.latest(200)) if (row[2], row[5]) == ("end", "write_file")
+        row[3] for row in await lab.app.parts.store.read(audit_log.latest(200)) if (row[2], row[5]) == ("end", "write_file")
     }
     await lab.app.undo.revert(call_id, actor=ACME)
     assert (lab.work / "notes.txt").read_text() == "notes"

@@ -30,7 +30,7 @@ from toolgate.gates.approval.request import ApprovalRequest
 from toolgate.gates.secrets.encrypted_file import EncryptedFile
 from toolgate.gates.secrets.names import Owner, key_of
 from toolgate.mcp.client.oauth.token_store import secret_name
-from toolgate.store import log
+from toolgate.store import audit_log
 
 pytestmark = pytest.mark.requirement("IO-5", "IO-4", "IO-2")
 
@@ -119,7 +119,7 @@ class Installation:
         """All that anybody could read, but for the encrypted file itself."""
         await self.app.flush()
         told = [answer.body.decode() for answer in self.answers]
-        told += [repr(row) for row in await self.app.parts.store.read(log.latest(100_000))]
+        told += [repr(row) for row in await self.app.parts.store.read(audit_log.latest(100_000))]
         told += [repr(one.request) for one in await self.app.approvals.list(state=None, actor=EVIL)]
         told += [record.getMessage() for record in self.logged.records]
         for file in self.home.rglob("*"):

@@ -24,7 +24,7 @@ from toolgate.mcp.client.allowed_hosts import (
     parse_host_rule,
 )
 from toolgate.mcp.client.egress_proxy import EgressProxy, ProxyRefusal, read_head, split
-from toolgate.sandbox.jails import child_ends
+from toolgate.sandbox.jails import child_descriptors
 
 pytestmark = pytest.mark.requirement("MCP-3")
 
@@ -321,4 +321,4 @@ async def test_a_server_that_asks_for_a_thousand_hosts_does_not_fill_the_log(cap
 def test_as_many_hosts_as_may_be_named_can_be_handed_out() -> None:
     """Each has two places where it listens, and the proxy one; a jail that could not give them all would never start."""
     layout = AllowedHosts(tuple(f"h{number}.example" for number in range(MAX_HOSTS))).layout()
-    assert len(layout.places) == 2 * MAX_HOSTS + 1 <= child_ends.MAX_SOCKETS
+    assert len(layout.places) == 2 * MAX_HOSTS + 1 <= child_descriptors.MAX_SOCKETS

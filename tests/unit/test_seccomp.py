@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from toolgate.sandbox.jail import Network, Profile, Spec, Unavailable
 from toolgate.sandbox.jails import inside_files, launch, seccomp
-from toolgate.sandbox.jails.child_ends import ChildPipe
+from toolgate.sandbox.jails.child_descriptors import ChildPipe
 from toolgate.sandbox.jails.seccomp import MACHINES, NEWEST, numbers
 
 PROFILES: tuple[Profile, ...] = ("python", "deno", "shell", "server")

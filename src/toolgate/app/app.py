@@ -25,7 +25,7 @@ from toolgate.app.servers import ServersFacet
 from toolgate.app.tools import ToolsFacet
 from toolgate.errors import NotOpen, described
 from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Invoke, Outcome, Source, Tier, Tool, check_request_id, new_id
-from toolgate.registry.declare import ClassTool
+from toolgate.registry.decorator import ClassTool
 from toolgate.runners.execution import Runner
 from toolgate.settings import Settings, load_settings
 

@@ -64,7 +64,7 @@ from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.chain import HeadFile
 from toolgate.store.database import now, open_store
-from toolgate.store.presence import Presence
+from toolgate.store.live_processes import Presence
 from toolgate.threads import Offload
 from toolgate.undo import Journal
 

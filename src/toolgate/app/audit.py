@@ -7,7 +7,7 @@ from toolgate.app.facets import Facet
 from toolgate.errors import StoreError
 from toolgate.gates.ledger.details import CallDetails
 from toolgate.model import LOCAL, Actor, check_request_id
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.chain import START, Head, LogVerdict, Verifier
 from toolgate.store.database import Rows
 from toolgate.store.head_keys import HeadKeys
@@ -32,7 +32,7 @@ class AuditFacet(Facet):
             verdict = await self._parts.heads.verify(self._parts.head_file, heads)
         else:
             noted = self._parts.head_file.read() if self._parts.head_file is not None else None
-            verdict = await log.verify(self._parts.store, Verifier(noted))
+            verdict = await audit_log.verify(self._parts.store, Verifier(noted))
         verdict.faults.extend(await self._parts.details.faults())
         return verdict
 
@@ -47,24 +47,26 @@ class AuditFacet(Facet):
     async def of_call(self, call_id: str) -> Rows:
         """Gives the records of a call, as rows of the log, oldest first; a beginning of its id will do if it is the only one
         that begins so."""
-        return await self._parts.store.read(log.of_call(call_id))
+        return await self._parts.store.read(audit_log.of_call(call_id))
 
     async def latest(
         self, count: int, *, tenant: str | None = None, tool: str | None = None, status: str | None = None
     ) -> Rows:
         """Gives the last rows of the log, oldest first."""
-        return await self._parts.store.read(log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+        return (
+            await self._parts.store.read(audit_log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
+        )
 
     async def after(self, seq: int) -> Rows:
         """Gives the rows of the log after a number: one page, in order."""
-        return await self._parts.store.read(log.after(seq))
+        return await self._parts.store.read(audit_log.after(seq))
 
     async def of_request(self, request_id: str, *, tenant: str | None = None) -> tuple[str, ...]:
         """Gives the ids of the calls that were made with a request id of the caller's own, oldest first; of a tenant, or of
         all."""
         check_request_id(request_id)
         await self._parts.store.flush()
-        found = dict.fromkeys(await self._parts.store.read(log.of_request(request_id, tenant)))
+        found = dict.fromkeys(await self._parts.store.read(audit_log.of_request(request_id, tenant)))
         return tuple(found)
 
     async def prove(self, call_id: str) -> dict[str, Any] | None:
@@ -75,7 +77,7 @@ class AuditFacet(Facet):
         """Gives what is kept of a call besides its records: what each gate said, how long each took, and the output (setting
         audit.details). Nothing if there is no such call, of that tenant if one is given, or nothing was to be kept."""
         await self._parts.store.flush()
-        rows = await self._parts.store.read(log.of_call(call_id))
+        rows = await self._parts.store.read(audit_log.of_call(call_id))
         ends = [row for row in rows if row[2] == "end" and tenant in (None, row[4])]
         found = [await self._parts.details.of_record(row[0], row[7]) for row in ends]
         return tuple(kept for kept in found if kept is not None)
@@ -128,5 +130,5 @@ class AuditFacet(Facet):
 
     async def end(self) -> Head:
         """Gives where the log ends."""
-        rows = await self._parts.store.read(log.latest(1))
+        rows = await self._parts.store.read(audit_log.latest(1))
         return Head(rows[-1][0], rows[-1][-1]) if rows else START

@@ -42,7 +42,7 @@ class PolicyFacet(Facet):
 
     async def replay(self, text: str, *, since: datetime | None = None, tenant: str | None = None) -> "Replay":
         """Gives what another policy, as Rego, would have said to the calls on record."""
-        from toolgate.gates.policy.rego import EmbeddedRego
+        from toolgate.gates.policy.embedded_rego import EmbeddedRego
         from toolgate.gates.policy.replay import recorded_pages, replay
 
         await self._parts.store.flush()

@@ -18,7 +18,7 @@ from toolgate.tasks import uninterrupted
 from toolgate.trust import replace_file
 
 if TYPE_CHECKING:
-    from toolgate.sandbox.custom.file import ToolFile
+    from toolgate.sandbox.custom.yaml_file import ToolFile
 
 
 class FlagTerms(TypedDict, total=False):
@@ -173,7 +173,7 @@ class ToolsFacet(CallableFacet):
         Raises `SettingsError` where that is disabled, `DefinitionError` if the file is wrong or the name is taken, `OSError`
         if it cannot be written.
         """
-        from toolgate.sandbox.custom.file import parse_tool_file
+        from toolgate.sandbox.custom.yaml_file import parse_tool_file
 
         if self._parts.settings.enforcement.disable_local_tools:
             raise SettingsError(
@@ -212,8 +212,8 @@ class ToolsFacet(CallableFacet):
 
     async def _why_unchecked(self, tool: "ToolFile") -> str | None:
         """Refuses code that does not compile; says why that cannot be told, if there is no sandbox."""
-        from toolgate.sandbox.custom.file import ToolFileError
         from toolgate.sandbox.custom.folder import compiled
+        from toolgate.sandbox.custom.yaml_file import ToolFileError
 
         try:
             problem = await compiled(tool, self._parts.sandbox)

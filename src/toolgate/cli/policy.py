@@ -28,9 +28,9 @@ from toolgate.cli.times import since_when
 from toolgate.errors import ToolgateError, nearest, plural
 from toolgate.gates.policy.cases import Result, decider, read_cases, run_cases
 from toolgate.gates.policy.documents import GivenDocument
+from toolgate.gates.policy.embedded_rego import EmbeddedRego
 from toolgate.gates.policy.engine import INPUT_FIELDS, EmbeddedEngine, PolicyQuestion, RemoteEngine
-from toolgate.gates.policy.references import Trap, traps
-from toolgate.gates.policy.rego import EmbeddedRego
+from toolgate.gates.policy.input_references import Trap, traps
 from toolgate.gates.policy.replay import Group, Replay
 from toolgate.yamltext import YamlError, read_yaml
 

@@ -26,12 +26,12 @@ from toolgate.errors import UNSURE, Failed, StoreError
 from toolgate.jsontext import find_not_json
 from toolgate.model import LOCAL_DOORS, Call, Decision, Entry, Metrics, Outcome
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.held_resources import HoldingGate, hold
-from toolgate.pipeline.line import GateVerdict
 from toolgate.store import idempotency as keys
 from toolgate.store.database import Store, Transaction, now
 from toolgate.store.idempotency import KeyHolder, KeyRow, Scope, State
-from toolgate.store.presence import Presence
+from toolgate.store.live_processes import Presence
 from toolgate.tasks import BackgroundTasks, finish, start_task
 
 MAX_IDEMPOTENCY_KEY_BYTES = 255

@@ -22,7 +22,7 @@ from toolgate.jsontext import (
 )
 from toolgate.model import Entry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.schema import whole_numbers
 from toolgate.threads import LARGE, Offload
 

@@ -12,8 +12,8 @@ import msgspec
 from toolgate.errors import CallError, printable
 from toolgate.model import Actor, Call, Entry, Tier
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.gate_order import LINE, GateVerdict
 from toolgate.pipeline.invoke import Pipeline
-from toolgate.pipeline.line import LINE, GateVerdict
 
 OPTIONAL = ("policy_final", "idempotency")
 """Gates that many calls do not meet: nothing is said of them where arguments are not valid."""

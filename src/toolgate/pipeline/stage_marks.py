@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.line import LINE
+from toolgate.pipeline.gate_order import LINE
 
 TIMED = {"around_execute": "around hooks"} | {gate.mark or gate.stage: gate.timed for gate in LINE if gate.timed}
 """The mark with which the time of a gate begins; it ends where the next one begins. `catalog` begins with the call. Two that

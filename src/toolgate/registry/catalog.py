@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from toolgate.errors import DefinitionError, Failed, Fault, NotRegistered, not_found
 from toolgate.model import SOURCES, Actor, Entry, Implementation, Tool
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.line import GateVerdict
-from toolgate.registry.declare import declared, where_of
+from toolgate.pipeline.gate_order import GateVerdict
+from toolgate.registry.decorator import declared, where_of
 
 PROBLEMS = "toolgate.tools"
 """The name of the logger that is told what could not be loaded."""

@@ -35,7 +35,7 @@ from toolgate.model import (
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, HookSet
 from toolgate.pipeline.stage_marks import StageMarks
-from toolgate.registry.declare import Declaration, declared, is_marked, where_of
+from toolgate.registry.decorator import Declaration, declared, is_marked, where_of
 from toolgate.registry.schema_limits import BoundedValidator, SchemaWork, TooMuchWork, measure
 from toolgate.schema import REFERENCES, located
 

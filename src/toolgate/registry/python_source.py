@@ -23,7 +23,7 @@ from toolgate.errors import DefinitionError, described
 from toolgate.model import Entry, Source
 from toolgate.registry.catalog import PROBLEMS, ToolProblem
 from toolgate.registry.compile import DefinitionRules, declared_in, entry_of
-from toolgate.registry.declare import keeps_going
+from toolgate.registry.decorator import keeps_going
 from toolgate.trust import read_regular
 
 GROUP = "toolgate.tools"

@@ -11,8 +11,8 @@ from toolgate.errors import UNSURE, CallError, Failed, NotReached, TimedOut, tim
 from toolgate.model import Entry, Retry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.early_exit import Control
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.hooks import Stages
-from toolgate.pipeline.line import GateVerdict
 from toolgate.pipeline.stage_marks import ATTEMPT_FAILED, mark
 from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass, Target, Verdict, target_of
 from toolgate.runners.local import understand

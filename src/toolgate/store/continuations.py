@@ -12,7 +12,7 @@ from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow
 from toolgate.store.database import Statement, Transaction, moment
 from toolgate.store.idempotency import began
-from toolgate.store.presence import IS_DEAD, alive_since
+from toolgate.store.live_processes import IS_DEAD, alive_since
 from toolgate.store.sql import column, is_any, select, select_one, upsert
 
 MAX_CONTINUATIONS_AT_ONCE = 100

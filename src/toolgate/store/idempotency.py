@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from toolgate.store.database import Transaction, moment
-from toolgate.store.presence import IS_DEAD, alive_since
+from toolgate.store.live_processes import IS_DEAD, alive_since
 from toolgate.store.sql import insert, is_any, upsert
 
 State = Literal["running", "done", "unknown"]

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from toolgate.store.database import Transaction, now
-from toolgate.store.presence import IS_DEAD
+from toolgate.store.live_processes import IS_DEAD
 from toolgate.store.sql import NO_VALUES, column, is_any, select_one, value
 
 THRESHOLDS = (100, 80)

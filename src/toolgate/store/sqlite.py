@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from toolgate.errors import StoreError
 from toolgate.store import call_details, migrate
+from toolgate.store.audit_log import hash_at
 from toolgate.store.chain import START, Head, HeadFile
 from toolgate.store.data_folder import make_database_file
 from toolgate.store.database import Rows, Transaction
-from toolgate.store.log import hash_at
 from toolgate.store.sql import value
 from toolgate.store.writer import Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all
 from toolgate.threads import to_thread

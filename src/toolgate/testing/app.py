@@ -19,7 +19,7 @@ from toolgate.gates.approval.request import Answer, ApprovalRequest
 from toolgate.model import MAX_REPR_CHARS, Actor, Outcome
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook
-from toolgate.registry.declare import declared
+from toolgate.registry.decorator import declared
 from toolgate.settings import Settings, load_settings
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from toolgate.errors import StoreError
-from toolgate.store import artifacts, catalog, log
+from toolgate.store import artifacts, audit_log, catalog
 from toolgate.store.catalog import CatalogRow, DynamicRow
 from toolgate.store.chain import Verifier
 from toolgate.store.database import LogRow, Store, Transaction, now
@@ -40,10 +40,10 @@ async def records_are_kept_in_order_and_the_chain_holds(store: Store) -> None:
     for number in range(100, 120):
         store.append(Line(number))
     await store.flush()
-    rows = await store.read(log.after(0))
+    rows = await store.read(audit_log.after(0))
     assert [row[0] for row in rows] == list(range(1, 121))
     assert sorted(row[1] for row in rows) == list(range(120))
-    verdict = await log.verify(store, Verifier(None))
+    verdict = await audit_log.verify(store, Verifier(None))
     assert verdict.ok, verdict.faults
     assert verdict.rows == 120
 
@@ -52,7 +52,7 @@ async def large_batches_arrive_whole(store: Store) -> None:
     for number in range(9_000):
         store.append(Line(number))
     await store.flush()
-    verdict = await log.verify(store, Verifier(None))
+    verdict = await audit_log.verify(store, Verifier(None))
     assert (verdict.ok, verdict.rows) == (True, 9_000)
 
 
@@ -60,11 +60,11 @@ async def the_log_is_read_by_call_tenant_and_time(store: Store) -> None:
     for number in range(30):
         store.append(Line(number, "acme" if number % 2 else "globex"))
     await store.flush()
-    assert [row[1] for row in await store.read(log.latest(3))] == [27, 28, 29]
-    assert [row[1] for row in await store.read(log.latest(2, tenant="globex"))] == [26, 28]
-    assert [row[1] for row in await store.read(log.of_call("call-000007"))] == [7]
-    assert [row[1] for row in await store.read(log.of_call("call-00001"))] == []  # ten calls begin so
-    assert await store.read(log.of_call("call-0000070")) == []
+    assert [row[1] for row in await store.read(audit_log.latest(3))] == [27, 28, 29]
+    assert [row[1] for row in await store.read(audit_log.latest(2, tenant="globex"))] == [26, 28]
+    assert [row[1] for row in await store.read(audit_log.of_call("call-000007"))] == [7]
+    assert [row[1] for row in await store.read(audit_log.of_call("call-00001"))] == []  # ten calls begin so
+    assert await store.read(audit_log.of_call("call-0000070")) == []
 
 
 async def the_execution_log_of_document_d_is_there(store: Store) -> None:
@@ -151,7 +151,7 @@ async def a_failed_transaction_leaves_nothing_and_the_others_stand(store: Store)
     )
     assert [type(result) for result in results] == [type(None), ValueError, type(None), type(None)]
     assert sorted(await store.read(catalog.known_tools())) == ["one", "two"]
-    assert len(await store.read(log.after(0))) == 1
+    assert len(await store.read(audit_log.after(0))) == 1
 
 
 async def a_flag_on_a_tool_that_is_not_on_record_is_refused(store: Store) -> None:
@@ -182,8 +182,8 @@ async def a_record_that_can_not_be_made_does_not_hold_up_the_others(store: Store
     store.append(Line(1))
     store.append(Broken())
     await asyncio.wait_for(store.append_durably(Line(2)), 10)
-    assert [row[2] for row in await store.read(log.after(0))] == ["end", "broken", "end"]
-    assert (await log.verify(store, Verifier(None))).ok
+    assert [row[2] for row in await store.read(audit_log.after(0))] == ["end", "broken", "end"]
+    assert (await audit_log.verify(store, Verifier(None))).ok
 
 
 async def it_answers_a_ping(store: Store) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, quoted
-from toolgate.registry.declare import tool
+from toolgate.registry.decorator import tool
 
 MAX_LENGTH = 500
 MAX_BITS = 4096

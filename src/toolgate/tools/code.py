@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from toolgate.errors import CallError, InvalidInput
 from toolgate.model import NANO, Capability, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.declare import tool
+from toolgate.registry.decorator import tool
 from toolgate.sandbox.engine import Language, Sandbox
 from toolgate.sandbox.runner import value_of
 from toolgate.sandbox.worker_protocol import Refusal, given

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from toolgate.errors import InvalidInput
 from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.declare import jails_commands, tool
+from toolgate.registry.decorator import jails_commands, tool
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jail import ProgramFolder
 from toolgate.sandbox.results import CommandResult, limit_error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, quoted
-from toolgate.registry.declare import tool
+from toolgate.registry.decorator import tool
 
 if TYPE_CHECKING:
     from whenever import ZonedDateTime

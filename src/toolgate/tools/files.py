@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 from toolgate.errors import InvalidInput
 from toolgate.model import Capability
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.declare import tool
+from toolgate.registry.decorator import tool
 from toolgate.screening.safe_open import PathEscape, make_folder, name_of, own_like
 from toolgate.tasks import complete
 from toolgate.threads import to_thread

@@ -28,7 +28,7 @@ from toolgate.gates.secrets.sources import Vault
 from toolgate.model import LOCAL, MASK
 from toolgate.registry.export import is_exact
 from toolgate.settings import VARIABLE_PREFIX, Settings, load_settings, variables_of_settings
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store.data_folder import make_home
 from toolgate.store.database import Transaction
 from toolgate.store.sql import value
@@ -162,7 +162,7 @@ async def _audit(app: App) -> AsyncIterator[Check]:
 async def _end_of_log(app: App) -> Check:
     try:
         noted, end = await app.audit.heads()
-        at_noted = await app.parts.store.read(log.after(noted.seq - 1, 1)) if noted is not None else []
+        at_noted = await app.parts.store.read(audit_log.after(noted.seq - 1, 1)) if noted is not None else []
     except (ToolgateError, OSError, ValueError) as error:
         return Check("audit log", "fault", f"the end of the log cannot be read: {error}")
     ends = f"ends at row {end.seq:,}"

@@ -15,7 +15,7 @@ from toolgate.cli.prompt import approver_for
 from toolgate.cli.table import table
 from toolgate.errors import plural
 from toolgate.model import LOCAL, TOOL_NAME, Example, Outcome, Runtime
-from toolgate.sandbox.custom.file import read_tool_file
+from toolgate.sandbox.custom.yaml_file import read_tool_file
 from toolgate.yamltext import scalar
 
 

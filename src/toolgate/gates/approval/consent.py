@@ -28,8 +28,8 @@ from toolgate.gates.approval.request import Answer, ApprovalError, Approver, Gra
 from toolgate.model import LOCAL, Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.held_resources import HoldingGate, hold
-from toolgate.pipeline.line import GateVerdict
 from toolgate.pipeline.usage import Estimate
 from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals

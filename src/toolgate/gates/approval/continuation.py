@@ -36,7 +36,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.store import approvals, continuations
 from toolgate.store.approvals import ApprovalRow
 from toolgate.store.continuations import ContinuationRow
-from toolgate.store.presence import Presence
+from toolgate.store.live_processes import Presence
 from toolgate.tasks import finish, start_task
 
 MEET_SECONDS = 2.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.errors import StoreError
-from toolgate.store import log
+from toolgate.store import audit_log
 from toolgate.store import signed_heads as kept
 from toolgate.store.chain import HeadClaim, HeadFile, LogVerdict, Verifier
 from toolgate.store.database import Rows, Store
@@ -109,7 +109,7 @@ class Heads:
 
     async def _sign(self) -> SignedHead | None:
         before, first, tree = await self._before()
-        rows = await self._store.read(log.latest(1))
+        rows = await self._store.read(audit_log.latest(1))
         end, digest = (int(rows[-1][0]), str(rows[-1][-1])) if rows else (0, "")
         if end <= first + tree.size:
             self._signed = end
@@ -137,7 +137,7 @@ class Heads:
             head, tree = found
             if self._check(head) is not True:
                 raise _not_the_same(self.witness, f"its last head was signed by key {head.key}, which is not known here")
-            if await self._store.read(log.hash_at(head.seq)) != head.hash:
+            if await self._store.read(audit_log.hash_at(head.seq)) != head.hash:
                 raise _not_the_same(self.witness, f"row {head.seq} is not the one that was signed")
             return head, head.first, tree
         others = await self._store.read(kept.kept_heads())
@@ -163,7 +163,7 @@ class Heads:
     async def begin_anew(self) -> int:
         """Accept the log as it is now: it is signed from here on. Gives the last row that is outside what is signed."""
         await self._store.flush()
-        rows = await self._store.read(log.latest(1))
+        rows = await self._store.read(audit_log.latest(1))
         first = int(rows[-1][0]) if rows else 0
         await to_thread(self.witness.set_aside)
         await self._store.transact(kept.begin_anew(first))
@@ -197,7 +197,7 @@ class Heads:
             verifier.add_fault(f"the log has signed heads, but the latest one is not in {self.witness.path}: it was removed")
         if witnessed is not None and noted is None:
             verifier.add_fault(f"the head file {head_file.path} is missing, and this log had one")
-        verdict = await log.verify(self._store, verifier)
+        verdict = await audit_log.verify(self._store, verifier)
         latest = max(known, key=lambda head: head.seq, default=None)
         warnings = verdict.warnings
         if latest is None and verdict.rows and (self.trouble is not None or not self._store.written):
@@ -246,7 +246,7 @@ class Heads:
         StoreError."""
         await self._store.flush()
         head = await self.sign()
-        rows = await self._store.read(log.of_call(call_id))
+        rows = await self._store.read(audit_log.of_call(call_id))
         if head is None or not rows:
             return None
         if rows[0][0] <= head.first:
@@ -269,7 +269,7 @@ class Heads:
 
     async def _proven(self, row: Sequence[Any], leaves: list[bytes], head: SignedHead) -> dict[str, Any]:
         seq = row[0]
-        before = await self._store.read(log.hash_at(seq - 1)) if seq > 1 else "0" * 64
+        before = await self._store.read(audit_log.hash_at(seq - 1)) if seq > 1 else "0" * 64
         names = ("seq", "at", "kind", "call_id", "tenant", "tool", "status", "body")
         steps = await to_thread(path, leaves, seq - head.first - 1)
         return {**dict(zip(names, row, strict=False)), "previous_hash": before, "path": steps}

@@ -15,7 +15,7 @@ from toolgate.gates.policy.documents import PolicyError
 from toolgate.gates.policy.open import Refusal, open_file
 from toolgate.model import Actor, Decision, Entry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.gate_order import GateVerdict
 
 logger = logging.getLogger("toolgate.policy")
 

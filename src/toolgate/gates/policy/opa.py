@@ -16,7 +16,7 @@ import orjson
 from toolgate.extras import require
 from toolgate.gates.policy.documents import Documents, PolicyError
 from toolgate.gates.policy.engine import EVERYTHING, NOT_JSON, PolicyQuestion, PolicyVerdict, Reads, plain, understood
-from toolgate.gates.policy.references import looks_elsewhere, what_is_read
+from toolgate.gates.policy.input_references import looks_elsewhere, what_is_read
 from toolgate.model import Decision
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from toolgate.gates.policy.documents import PolicyError
+from toolgate.gates.policy.embedded_rego import EmbeddedRego, check_references, default_policy
 from toolgate.gates.policy.engine import EmbeddedEngine, RemoteEngine
-from toolgate.gates.policy.rego import EmbeddedRego, check_references, default_policy
 from toolgate.settings import PolicySettings
 
 Refusal = Callable[[Path, bytes], str | None]

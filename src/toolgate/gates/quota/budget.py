@@ -30,14 +30,14 @@ from toolgate.gates.quota.budget_accounts import (
 from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, reservable
 from toolgate.model import NANO, Call, Entry, Outcome, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.held_resources import HoldingGate, hold, holds
-from toolgate.pipeline.line import GateVerdict
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
 from toolgate.store import reservations
 from toolgate.store.budgets import BudgetRow, By, CostLine, SpentBefore
 from toolgate.store.database import Store, now
-from toolgate.store.presence import Presence, alive_since
+from toolgate.store.live_processes import Presence, alive_since
 from toolgate.store.reservations import AccountBalance, BudgetExceeded, CrossedThreshold
 from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks
 

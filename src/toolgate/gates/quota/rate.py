@@ -20,7 +20,7 @@ from toolgate.coordination.redis import Argument, CoordinationError, Redis, key
 from toolgate.errors import Denied, Failed, StoreError, span_words
 from toolgate.model import Actor, Call, Entry, RateLimit
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.settings import RateRule
 from toolgate.store import rates
 from toolgate.store.database import Store

@@ -15,8 +15,8 @@ from toolgate.gates.secrets.sources import Source
 from toolgate.jsontext import texts_in, with_texts
 from toolgate.model import Actor, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.held_resources import HoldingGate, hold
-from toolgate.pipeline.line import GateVerdict
 from toolgate.settings import SecretUse
 
 SECRET_MARK = b"secret:"

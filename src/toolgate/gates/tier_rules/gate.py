@@ -14,7 +14,7 @@ from toolgate.gates.tier_rules.arguments import Guarded, Plan, plan
 from toolgate.jsontext import json_path
 from toolgate.model import Call, Entry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.pipeline.line import GateVerdict
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.threads import Offload
 
 if TYPE_CHECKING:

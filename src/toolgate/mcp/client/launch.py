@@ -151,7 +151,7 @@ async def _jail(name: str, sandbox: "Sandbox") -> Jail:
 
 def _start_unsandboxed(name: str, command: "LaunchCommand", given: Mapping[str, str], cwd: Path | None) -> ServerProcess:
     """Starts a program with only the given environment, below a subreaper that ends all of it when we are gone."""
-    from toolgate.sandbox.jails.child_ends import ChildPipe
+    from toolgate.sandbox.jails.child_descriptors import ChildPipe
     from toolgate.sandbox.jails.launch import Launch
     from toolgate.sandbox.jails.process import Process, begin
 

@@ -25,7 +25,7 @@ from toolgate.errors import CallError, DefinitionError
 from toolgate.model import Entry
 from toolgate.registry.catalog import PROBLEMS, Catalog, ToolProblem
 from toolgate.registry.compile import DefinitionRules
-from toolgate.sandbox.custom.file import ToolFile, ToolFileError, digest_of, parse_tool_file, read_tool_file
+from toolgate.sandbox.custom.yaml_file import ToolFile, ToolFileError, digest_of, parse_tool_file, read_tool_file
 from toolgate.sandbox.engine import LANGUAGES, Sandbox
 from toolgate.tasks import repeat, start_task
 from toolgate.trust import others_write, read_regular, replace_file

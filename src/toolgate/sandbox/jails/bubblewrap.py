@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolgate.sandbox.jail import Spec, Unavailable
 from toolgate.sandbox.jails import launch, process
-from toolgate.sandbox.jails.child_ends import ChildPipe, SocketHandoff
+from toolgate.sandbox.jails.child_descriptors import ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.inside_files import STARTER
 from toolgate.sandbox.jails.namespaces import DEVICE_LINKS, DEVICES, SCRATCH, Layout, NamespaceJail

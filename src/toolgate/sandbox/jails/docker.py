@@ -19,7 +19,7 @@ import msgspec
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.jail import Feature, ProgramFolder, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails import containers, identity, launch, process, seccomp
-from toolgate.sandbox.jails.child_ends import ChildPipe
+from toolgate.sandbox.jails.child_descriptors import ChildPipe
 from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_name, run_words, seen
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER
 from toolgate.sandbox.results import CommandResult

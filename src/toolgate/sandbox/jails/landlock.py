@@ -24,7 +24,7 @@ from typing import Any
 
 from toolgate.sandbox.jail import STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.sandbox.jails import identity, inside_files, launch, process, seccomp
-from toolgate.sandbox.jails.child_ends import ChildPipe
+from toolgate.sandbox.jails.child_descriptors import ChildPipe
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch
 from toolgate.sandbox.jails.process_tree import began, read

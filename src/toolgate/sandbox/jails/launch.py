@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from toolgate.sandbox.jail import MB, Network, Spec, Unavailable
-from toolgate.sandbox.jails.child_ends import ChildEnds, ChildPipe, SocketHandoff
+from toolgate.sandbox.jails.child_descriptors import ChildEnds, ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity, lent, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, WORKER, WORKER_PARTS, python
 from toolgate.sandbox.jails.layers import Layers

@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from toolgate.sandbox.jail import ProjectedEntry, Spec, Unavailable
-from toolgate.sandbox.jails.child_ends import ChildEnds
+from toolgate.sandbox.jails.child_descriptors import ChildEnds
 from toolgate.sandbox.jails.identity import Identity, mapping
 from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, python
 

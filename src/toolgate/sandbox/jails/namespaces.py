@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from toolgate.sandbox.jail import Feature, Spec, Unavailable
 from toolgate.sandbox.jails import identity, inside_files, launch, process, seccomp
-from toolgate.sandbox.jails.child_ends import ChildPipe, SocketHandoff
+from toolgate.sandbox.jails.child_descriptors import ChildPipe, SocketHandoff
 from toolgate.sandbox.jails.identity import Identity
 from toolgate.sandbox.jails.launch import Launch, SystemPath
 from toolgate.sandbox.jails.layers import Layers

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, quoted
-from toolgate.registry.declare import tool
+from toolgate.registry.decorator import tool
 
 MAX_PATTERN = 200
 _DIRECTIVE = re.compile(r"%(.?)", re.DOTALL)

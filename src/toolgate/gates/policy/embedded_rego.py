@@ -26,7 +26,7 @@ from toolgate.gates.policy.engine import (
     plain,
     understood,
 )
-from toolgate.gates.policy.references import (
+from toolgate.gates.policy.input_references import (
     MAX_BRACKET_DEPTH,
     MAX_FAULTS,
     Argument,
