@@ -44,9 +44,9 @@ async def test_only_who_is_named_may_answer() -> None:
         assert "  Needs     1 to agree of boss" in (await app.parts.consent.questions.show(id, "acme")).request.text()
         for by in (EVE, Actor("acme", user="local"), ADA):
             for answer in (Answer("approve"), Answer("edit", arguments={"task": "pwd"})):
-                with pytest.raises(ApprovalError, match="can't answer"):
+                with pytest.raises(ApprovalError, match="cannot answer"):
                     await app.parts.consent.questions.answer(id, answer, by, "cli")
-        with pytest.raises(ApprovalError, match="can't answer"):
+        with pytest.raises(ApprovalError, match="cannot answer"):
             await app.parts.consent.questions.answer(id, Answer("reject"), EVE, "cli")
         app.approvals.add_approver(lambda _: Answer("approve", by="eve"))
         assert (await run(app)).status == "pending", "nor does a callback that names another"
@@ -63,7 +63,7 @@ async def test_all_rules_that_match_hold() -> None:
     async with Workshop().move_into(memory_app(**ruled(*rules))) as app:
         id = await ask(app)
         for user in ("boss", "bob"):
-            with pytest.raises(ApprovalError, match="can't answer"):
+            with pytest.raises(ApprovalError, match="cannot answer"):
                 await app.parts.consent.questions.answer(id, Answer("approve"), Actor("acme", user=user), "cli")
         await app.parts.consent.questions.answer(id, Answer("approve"), EVE, "cli")
         assert (await run(app)).ok
@@ -144,7 +144,7 @@ async def test_a_quorum_is_of_different_persons_and_one_no_is_enough(database: s
         for answer in (Answer("edit", arguments={"task": "pwd"}), Answer("approve", grant=GrantTerms("user", 60))):
             with pytest.raises(ApprovalError, match="2 persons must agree"):
                 await app.parts.consent.questions.answer(id, answer, EVE, "cli")
-        with pytest.raises(ApprovalError, match="can't answer"):
+        with pytest.raises(ApprovalError, match="cannot answer"):
             await app.parts.consent.questions.answer(id, Answer("approve"), ADA, "mcp")
         done = await app.parts.consent.questions.answer(id, Answer("approve"), EVE, "cli")
         assert (done.state, done.answered_by) == ("approved", "boss, eve")
@@ -272,9 +272,9 @@ async def test_one_person_under_two_spellings_is_no_quorum(other: str) -> None:
 async def test_who_asks_does_not_approve_under_another_spelling(other: str) -> None:
     async with Workshop().move_into(memory_app()) as app:
         id = await ask(app)
-        with pytest.raises(ApprovalError, match="can't answer"):
+        with pytest.raises(ApprovalError, match="cannot answer"):
             await app.parts.consent.questions.answer(id, Answer("approve"), Actor("acme", user=other), "cli")
-        with pytest.raises(ApprovalError, match="can't answer"):
+        with pytest.raises(ApprovalError, match="cannot answer"):
             await app.parts.consent.questions.answer(id, Answer("approve", by=other), BOSS, "cli")
 
 
@@ -339,7 +339,7 @@ def test_the_command_line_counts_who_agrees(
     call = ("call", "write_file", "path=a.txt", "content=hello", "--json")
     id = terminal(*call).json["pending"]["id"]
     refused_ = terminal("approvals", "approve", id)
-    assert (refused_.code, "local can't answer" in refused_.err) == (1, True)
+    assert (refused_.code, "local cannot answer" in refused_.err) == (1, True)
     assert terminal(*call, "--yes").code == 3, "nor does --yes count"
     first = terminal("approvals", "approve", id, "--user", "ann", "--run")
     assert (first.code, "Counted 1 of 2" in first.out) == (3, True)

@@ -129,7 +129,7 @@ async def test_what_can_not_be_shown_can_not_be_approved() -> None:
         shown = (await app.parts.consent.questions.show(id, "default")).request
         assert (shown.arguments, shown.on_record) == ({"plan": {"password": MASK}}, True)
         for answer in (Answer("approve"), Answer("edit", arguments={"plan": {}})):
-            with pytest.raises(ApprovalError, match="can't be shown"):
+            with pytest.raises(ApprovalError, match="cannot be shown"):
                 await app.approvals.answer(id, answer)
         await app.approvals.answer(id, False)
         assert work.ran == []

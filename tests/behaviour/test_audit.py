@@ -210,7 +210,7 @@ async def test_no_effect_without_a_log(tmp_path: Path) -> None:
             connection.execute("ALTER TABLE audit_log RENAME TO hidden")
         refused = await app.invoke("count")
         assert refused.error is not None
-        assert "can't be written, so the call was not run" in refused.error.message
+        assert "cannot be written, so the call was not run" in refused.error.message
         assert effects == [1]
         connection.execute("ALTER TABLE hidden RENAME TO audit_log")
         connection.close()

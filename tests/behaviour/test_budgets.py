@@ -165,7 +165,7 @@ async def test_without_a_store_nothing_is_reserved_and_what_was_spent_is_counted
             await till.reserve(buy)
         await till.settle(call, buy, 7 * CENT)
         await till.settle(failed, buy, 0)
-        assert "can't be counted yet and stays reserved" in caplog.text
+        assert "cannot be counted yet and stays reserved" in caplog.text
         till.budgets._store = working
         assert await till.sums() == (0, 20 * CENT)
         await till.budgets.reap()

@@ -106,7 +106,7 @@ def test_approve_can_edit(terminal: Terminal) -> None:
     id = pending(terminal("call", "send", "to=everybody", "--json"))
     wrong = terminal("approvals", "approve", id, "--edit", '{"whom": "bob"}')
     assert (wrong.code, ran(terminal)) == (1, [])
-    assert "edited arguments can't be used" in wrong.err
+    assert "edited arguments cannot be used" in wrong.err
     assert "--edit must be a JSON object" in terminal("approvals", "approve", id, "--edit", "[]").err
     done = terminal("approvals", "approve", id, "--edit", '{"to": "bob"}', "--run", "--json")
     assert done.json["output"] == "sent to bob"
@@ -399,7 +399,7 @@ def test_a_person_edits_the_arguments(terminal: Terminal, person: Any) -> None:
     assert ran(terminal) == ["bob"]
     told = ("That is not JSON", "That must be a JSON object", "Invalid arguments", "to: ", "cannot be read")
     assert all(words in call.shown for words in told), call.shown
-    assert not any(words in call.shown for words in ("--args", "Prompt", "can't be taken"))
+    assert not any(words in call.shown for words in ("--args", "Prompt", "cannot be taken"))
 
 
 def test_a_person_who_writes_a_mask_that_stands_for_nothing_is_asked_again(terminal: Terminal, person: Any) -> None:

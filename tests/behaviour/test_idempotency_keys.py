@@ -388,7 +388,7 @@ async def test_only_what_is_unknown_can_be_settled_and_only_with_json(start: Sta
     await here.step.complete(first, failed(first, "TIMEOUT", "timeout"), True)
     for output in (math.nan, {"at": {1, 2}}, [b"x"], "\ud800", 2**70):
         error = await settle(output=output)
-        assert (error.code, error.message[:24]) == ("VALIDATION_ERROR", "The output can't be kept")
+        assert (error.code, error.message[:25]) == ("VALIDATION_ERROR", "The output cannot be kept")
     assert (await settle(happened=False, output=1)).code == "VALIDATION_ERROR"
     assert (await settle(user="bob")).code == "VALIDATION_ERROR"
     assert [row.state for row in await there.step.unsettled()] == ["unknown"], "nothing was changed"

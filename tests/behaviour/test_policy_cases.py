@@ -83,8 +83,8 @@ def test_without_a_policy_and_data_the_cases_are_put_to_those_in_force(terminal:
         ("cases: [{tool: 1, expect: deny}]", "cases[0].tool must be of type string"),
         ("data: []\ncases: [{tool: echo, expect: deny}]", "data must be of type object"),
         ("data: {tool_catalogue: {}}\ncases: [{tool: echo, expect: deny}]", "tool_catalogue is no document"),
-        ("cases: [{", "bad.yaml can't be read at line 2: it is not valid YAML"),
-        ("policy: none.rego\ncases: [{tool: echo, expect: deny}]", "none.rego can't be read"),
+        ("cases: [{", "bad.yaml cannot be read at line 2: it is not valid YAML"),
+        ("policy: none.rego\ncases: [{tool: echo, expect: deny}]", "none.rego cannot be read"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_with_the_place(terminal: Terminal, tmp_path: Path, text: str, words: str) -> None:

@@ -195,9 +195,9 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
         (response(b'{"result": {"allow": true}}', "401 Unauthorized"), "status 401"),
         (response(b'{"code": "invalid_parameter"}', "400 Bad Request"), "status 400"),
         (response(b"", "302 Found", b"Location: http://127.0.0.1:1/\r\n"), "status 302"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9x\r\n\r\n{}", "can't be reached"),
-        (b"SSH-2.0-OpenSSH_9.9\r\n\r\n", "can't be reached"),
-        (b"", "can't be reached"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9x\r\n\r\n{}", "cannot be reached"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n\r\n", "cannot be reached"),
+        (b"", "cannot be reached"),
     ],
     ids=lambda value: None if isinstance(value, bytes) else value,
 )  # fmt: skip
@@ -223,7 +223,7 @@ async def test_a_server_that_is_not_there_denies() -> None:
         pass
     async with asking(url) as server:
         verdict = await server.ask(QUESTION)
-        assert verdict.decision == Decision(False, "the OPA server can't be reached (ClientConnectorError)")
+        assert verdict.decision == Decision(False, "the OPA server cannot be reached (ClientConnectorError)")
         assert await server.ask_many(QUESTION, ["memory_load"]) == []
 
 

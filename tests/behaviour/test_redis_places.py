@@ -254,7 +254,7 @@ async def test_without_redis_a_call_with_a_limit_is_refused_and_one_without_runs
         refused = await app.invoke("narrow")
         assert refused.error is not None
         assert (refused.status, refused.error.code, refused.error.retryable) == ("failure", "CONNECTION_ERROR", True)
-        assert "can't be counted" in refused.error.message
+        assert "cannot be counted" in refused.error.message
         assert "TOOLGATE_REDIS_URL" in (refused.error.suggestion or "")
         assert (await app.invoke("echo", {"text": "x"})).ok
         own_redis.start()

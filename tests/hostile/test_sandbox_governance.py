@@ -258,7 +258,7 @@ async def test_code_can_name_no_secret_where_nobody_sees_it(lab: Lab) -> None:
     code = 'tools.echo(text="{{sec" + "ret:PASSPHRASE}}")["text"]'
     outcome = await lab.call("run_program", {"code": code, "language": "python"})
     assert code_of(outcome) == "SANDBOX_ERROR"
-    assert "can't name secrets" in str(outcome.error)
+    assert "cannot name secrets" in str(outcome.error)
 
 
 @pytest.mark.requirement("AGENT-4", "COST-2")

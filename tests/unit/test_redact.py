@@ -287,7 +287,7 @@ async def test_an_error_is_told_without_secrets_and_as_valid_json() -> None:
     told = await PLAIN.error(error, ("known",))
     assert told.message == f"bad \\ud800 {MASK}"
     assert told.suggestion == f"try {MASK}"
-    assert told.details == {"unreadable": "the details can't be written as JSON"}
+    assert told.details == {"unreadable": "the details cannot be written as JSON"}
     error = Failed("TIMEOUT", "x", details={"password": "hunter2", "deep": [SECRETS["Stripe"], "known"], "o": object()})
     told = await PLAIN.error(error, ("known",))
     assert told.details == {"password": MASK, "deep": [MASK, MASK], "o": "<object>"}

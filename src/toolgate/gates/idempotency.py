@@ -156,7 +156,7 @@ class Idempotency(HoldingGate):
         wrong = find_not_json(output)
         if wrong is not None:
             where = f" at {wrong.path}" if wrong.path else ""
-            raise Failed("VALIDATION_ERROR", f"The output can't be kept:{where} it {wrong.message}.")
+            raise Failed("VALIDATION_ERROR", f"The output cannot be kept:{where} it {wrong.message}.")
         if output is not None and not happened:
             raise Failed("VALIDATION_ERROR", "A call that did not happen has no output.")
         await self.reap()
@@ -283,7 +283,7 @@ class Idempotency(HoldingGate):
             if not await self._store.transact(write()):
                 logger.warning("call %s lost its idempotency key while it ran", held.holder.call_id)
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
-            logger.error("what came of the idempotency key of call %s can't be written yet: %s", held.holder.call_id, error)
+            logger.error("what came of the idempotency key of call %s cannot be written yet: %s", held.holder.call_id, error)
             self._tasks.start(self._insist(write))
 
     async def _insist(self, write: Callable[[], Transaction[bool]]) -> None:
@@ -421,6 +421,6 @@ def _still_runs() -> Failed:
 def _not_kept(error: StoreError) -> Failed:
     return Failed(
         "UNEXPECTED_ERROR",
-        f"The idempotency key can't be kept, so the call was not run: {error.message}",
+        f"The idempotency key cannot be kept, so the call was not run: {error.message}",
         suggestion="`toolgate doctor` shows what is wrong with the store.",
     )

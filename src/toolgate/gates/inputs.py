@@ -76,7 +76,7 @@ class Inputs:
         try:
             read = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise _invalid([ValueFault("", f"can't be read as JSON: {error}")]) from error
+            raise _invalid([ValueFault("", f"cannot be read as JSON: {error}")]) from error
         if not isinstance(read, dict):
             raise _invalid([ValueFault("", f"must be a JSON object, not {type(read).__name__}")])
         return read
@@ -108,7 +108,7 @@ class Inputs:
         try:
             canonical = ctx.canonical = orjson.dumps(arguments, None, CANONICAL)
         except (orjson.JSONEncodeError, RecursionError) as error:
-            raise _invalid([find_not_json(arguments) or ValueFault("", f"can't be written as JSON: {error}")]) from error
+            raise _invalid([find_not_json(arguments) or ValueFault("", f"cannot be written as JSON: {error}")]) from error
         if len(canonical) > self._few and self._is_large(canonical):
             return True
         self._check(ctx, entry)
@@ -174,7 +174,7 @@ def _copy(given: Mapping[Any, Any]) -> dict[Any, Any]:
         return dict(given)
     except Exception as error:  # it is somebody else's class
         raise _invalid(
-            [ValueFault("", f"can't be read: the {type(given).__name__} raised {type(error).__name__}")]
+            [ValueFault("", f"cannot be read: the {type(given).__name__} raised {type(error).__name__}")]
         ) from error
 
 

@@ -396,7 +396,7 @@ def _plain(details: Mapping[str, Any]) -> Any:
     try:
         return orjson.loads(orjson.dumps(details, default=_named, option=orjson.OPT_NON_STR_KEYS))
     except (TypeError, ValueError, RecursionError):
-        return {"unreadable": "the details can't be written as JSON"}
+        return {"unreadable": "the details cannot be written as JSON"}
 
 
 def _named(value: Any) -> str:

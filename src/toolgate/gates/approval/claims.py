@@ -106,7 +106,7 @@ class ConsentsTaken:
         try:
             await self._write(call_id, taken)
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
-            logger.error("what call %s took can't be given back yet: %s", call_id, error)
+            logger.error("what call %s took cannot be given back yet: %s", call_id, error)
             self._tasks.start(self._insist(call_id, taken))
 
     async def _insist(self, call_id: str, taken: ConsentTaken) -> None:

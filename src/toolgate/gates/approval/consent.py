@@ -180,7 +180,7 @@ class Consent(HoldingGate):
         if not await self._use(row, call.id):
             row = await self._find(id, call.actor)
             self._must_fit(row, entry, ctx.canonical)
-            raise records.void(row, "can't be used now", "Try again.")
+            raise records.void(row, "cannot be used now", "Try again.")
         return await self._agreed(ctx, row)
 
     async def _find(self, id: str, actor: Actor) -> ApprovalRow:
@@ -331,7 +331,7 @@ class Consent(HoldingGate):
                 call.id, recording, lambda said: taken if said is not None and said.used_by else None, perhaps=taken
             )
         except ApprovalError as error:
-            logger.warning("what the approver %s answered can't be taken: %s", name, error)
+            logger.warning("what the approver %s answered cannot be taken: %s", name, error)
             self._takings.keep(call.id)  # nothing was recorded
             return False
         if said is None:

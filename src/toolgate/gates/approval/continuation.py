@@ -248,7 +248,7 @@ class Continuations:
         try:
             first = msgspec.convert(orjson.loads(step.outcome or b""), Outcome)
         except (orjson.JSONDecodeError, msgspec.ValidationError) as error:
-            raise Failed("OUTCOME_UNKNOWN", f"The record of call {step.call_id} can't be read: {error}.") from error
+            raise Failed("OUTCOME_UNKNOWN", f"The record of call {step.call_id} cannot be read: {error}.") from error
         first.raise_for_status()
         ctx.output, ctx.artifact = first.output, first.artifact
         return True
@@ -319,7 +319,7 @@ class Continuations:
                 if tree.writer is not None:
                     await self.refresh()
         except StoreError as error:
-            logger.error("what became of call %s and its inner calls can't be written: %s", tree.id, error)
+            logger.error("what became of call %s and its inner calls cannot be written: %s", tree.id, error)
             if isinstance(tree.halted, Pending):
                 ctx.error = not_kept(tree, error.message)
         finally:

@@ -24,7 +24,7 @@ class StepRecord:
         try:
             ours = await self._store.transact(continuations.note(row_of(self._id, step), self.call_id))
         except StoreError as error:
-            words = f"What came of the inner call of {step.tool} can't be put on record: {error.message}"
+            words = f"What came of the inner call of {step.tool} cannot be put on record: {error.message}"
             raise Failed("UNEXPECTED_ERROR", words) from error
         if not ours:
             raise taken_over(self._id)
@@ -75,7 +75,7 @@ def diverged(tree: CallTree, tool: str | None) -> Failed:
 def cannot_go_on(found: ContinuationRow, why: str) -> Denied:
     return Denied(
         "PERMISSION_DENIED",
-        f"Call {found.id} of {found.tool_name} waits for an approval, but can't go on: {why}.",
+        f"Call {found.id} of {found.tool_name} waits for an approval, but cannot go on: {why}.",
         suggestion="Look at what it did (`toolgate audit`) before calling anew, without `approval`"
         + (" and with another idempotency key." if found.idempotency_key is not None else "."),
         details={"continues": found.id},
@@ -103,7 +103,7 @@ def taken_over(id: str) -> Failed:
 def not_kept(tree: CallTree, why: str) -> Failed:
     return Failed(
         "CAPACITY_EXCEEDED",
-        f"An inner call of {tree.tool} needs a person's approval, and what was done before it can't be kept: {why}.",
+        f"An inner call of {tree.tool} needs a person's approval, and what was done before it cannot be kept: {why}.",
         suggestion="Have it approved ahead with a grant, or make fewer calls before it.",
         retryable=False,
     )

@@ -50,7 +50,7 @@ def unkept(tool: str) -> Denied:
     """A call that a person can't be asked about: what would have to be shown can't be kept until then."""
     return Denied(
         "PERMISSION_DENIED",
-        f"{tool} needs a person's approval, but its arguments hold what looks like a secret, and can't be kept for that "
+        f"{tool} needs a person's approval, but its arguments hold what looks like a secret, and cannot be kept for that "
         "person: the package cryptography is not installed.",
         suggestion="Name the secret in its place ({{secret:NAME}}), or install the package cryptography.",
     )

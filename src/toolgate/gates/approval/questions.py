@@ -63,7 +63,7 @@ class Questions:
         shown = await self.shown(row)
         if shown is None and answer.verdict != "reject":
             raise ApprovalError(
-                f"Approval {row.id} can't be given: its arguments are masked, and what would run can't be shown here.",
+                f"Approval {row.id} cannot be given: its arguments are masked, and what would run cannot be shown here.",
                 suggestion=ASK_ANEW,
             )
         name = words(answer.by) or by.user
@@ -119,7 +119,7 @@ class Questions:
         terms, asker = self._approvers.terms(row.tool_name, row.tenant_id), asked_by(row)
         why = self._approvers.why_not(row.tool_name, asker, by, own=own)
         if why is not None and not (answer.verdict == "reject" and words(by) == words(asker.user)):
-            raise ApprovalError(f"{by} can't answer approval {row.id}: {why}.", suggestion="Have somebody else answer it.")
+            raise ApprovalError(f"{by} cannot answer approval {row.id}: {why}.", suggestion="Have somebody else answer it.")
         if terms.quorum > 1 and (answer.verdict == "edit" or answer.grant is not None):
             raise ApprovalError(
                 f"{terms.quorum} persons must agree to approval {row.id}: one of them can neither edit it nor grant more.",
@@ -172,7 +172,7 @@ class Questions:
                 self._validate(row.tool_name, row.tenant_id, row.workspace, whole)
         except CallError as error:
             raise ApprovalError(
-                f"The edited arguments can't be used: {error.message}", suggestion=error.suggestion
+                f"The edited arguments cannot be used: {error.message}", suggestion=error.suggestion
             ) from error
         except (orjson.JSONEncodeError, RecursionError) as error:
             raise ApprovalError(f"The edited arguments are no JSON: {error}.") from error

@@ -53,7 +53,7 @@ class GrantTerms(msgspec.Struct, frozen=True):
         if not isinstance(self.seconds, int | float) or isinstance(self.seconds, bool) or not self.seconds > 0:
             raise ApprovalError(f"A grant needs a time above 0, not {self.seconds!r:.40}.")
         if self.seconds > LONGEST_GRANT:
-            raise ApprovalError(f"A grant can't last longer than {LONGEST_GRANT // 86_400} days.")
+            raise ApprovalError(f"A grant cannot last longer than {LONGEST_GRANT // 86_400} days.")
         if self.cap_usd is not None:
             if not isinstance(self.cap_usd, Decimal) or not self.cap_usd.is_finite() or self.cap_usd < 0:
                 raise ApprovalError(f"A grant's sum must be a Decimal of 0 or more dollars, not {self.cap_usd!r:.40}.")
@@ -88,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True):
         if self.arguments is not None and type(self.arguments) is not dict:
             raise ApprovalError(f"Edited arguments are named values, not a {type(self.arguments).__name__}.")
         if self.verdict == "reject" and self.grant is not None:
-            raise ApprovalError("What is rejected can't be granted.")
+            raise ApprovalError("What is rejected cannot be granted.")
         if self.grant is not None and type(self.grant) is not GrantTerms:
             raise ApprovalError(f"A grant is given by GrantTerms, not by a {type(self.grant).__name__}.")
         for name, value in (("reason", self.reason or ""), ("by", self.by), ("through", self.through)):

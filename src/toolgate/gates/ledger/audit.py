@@ -296,7 +296,7 @@ def _unrecorded(outcome: Outcome, error: StoreError, *, ran: bool) -> Outcome:
     what = (
         "The tool ran, but its end could not be recorded"
         if ran
-        else "The audit log can't be written, so the call was not run"
+        else "The audit log cannot be written, so the call was not run"
     )
     info = ErrorInfo(
         "OUTCOME_UNKNOWN" if ran else "UNEXPECTED_ERROR",

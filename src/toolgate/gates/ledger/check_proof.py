@@ -159,7 +159,7 @@ def main(words: "list[str]") -> int:
             raise ValueError("another format")
         faults = check(proof, words[2])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        faults, proof = [f"it can't be read as a proof: {error!r:.200}"], None
+        faults, proof = [f"it cannot be read as a proof: {error!r:.200}"], None
     for fault in faults:
         _say(f"NOT PROVEN: {fault}")
     if faults or proof is None:

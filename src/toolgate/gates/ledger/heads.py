@@ -220,7 +220,7 @@ class Heads:
         sound: list[SignedHead] = []
         for head in dict.fromkeys(heads):
             if head is None:
-                faults.append("a signed head can't be read")
+                faults.append("a signed head cannot be read")
                 continue
             try:
                 checked = self._check(head)

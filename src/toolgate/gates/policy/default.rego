@@ -1,8 +1,8 @@
 # The policy that Toolgate ships: who may see (tool.view), call (tool.request) and add (tool.enable) which tool.
 #
-# Rule names, actions, input and data are those of document D, and so are the answers on its data, but that silence denies
-# here: what is not in the catalog, a persona without permissions that wants to add a tool, and any value that is missing,
-# null, empty or of the wrong kind. The global deny list counts for every action.
+# The package, rule names, actions, input and data are those of policies written for soma.policy, so that one of these can
+# take this one's place. Unlike there, silence denies: what is not in the catalog, a persona without permissions that wants
+# to add a tool, and any value that is missing, null, empty or of the wrong kind. The global deny list counts for every action.
 #
 # Nothing here depends on how an engine understands `not` over a missing key (they differ): what a rule reads of the input
 # was seen to be there by `caller_named` first.

@@ -32,7 +32,7 @@ class Reads(NamedTuple):
         return self.context <= {"scopes"}
 
 
-NOT_JSON = "the call can't be put before the policy: its arguments are no JSON"
+NOT_JSON = "the call cannot be put before the policy: its arguments are no JSON"
 NOTHING_ELSE = Reads(frozenset())
 EVERYTHING = Reads(frozenset(INPUT_FIELDS))
 

@@ -156,7 +156,7 @@ class OpaServer:
         except TimeoutError:
             raise OpaFailed(f"the OPA server did not answer within {self._seconds:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise OpaFailed(f"the OPA server can't be reached ({type(error).__name__})") from None
+            raise OpaFailed(f"the OPA server cannot be reached ({type(error).__name__})") from None
 
     def _open(self) -> "aiohttp.ClientSession":
         import aiohttp

@@ -51,7 +51,7 @@ def _read(file: Path, setting: str, refusal: Refusal | None) -> str:
         text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(
-            f"The policy can't be read: {getattr(error, 'strerror', None) or error}.",
+            f"The policy cannot be read: {getattr(error, 'strerror', None) or error}.",
             suggestion=f"See the setting {setting}.",
         ) from error
     why = refusal(file, content) if refusal is not None else None

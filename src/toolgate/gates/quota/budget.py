@@ -222,7 +222,7 @@ class Budgets(HoldingGate):
         except Exception as error:  # noqa: BLE001 - whatever the driver raises
             if self._unsettled.pop(call, None) is None:
                 kept = dollars(debt.actual) if estimate is None else f"{dollars(debt.actual)} of {dollars(estimate.nano)}"
-                logger.warning("what call %s cost (%s) can't be counted yet and stays reserved: %s", call, kept, error)
+                logger.warning("what call %s cost (%s) cannot be counted yet and stays reserved: %s", call, kept, error)
             self._unsettled[call] = debt  # behind the others, so that it keeps none of them waiting for ever
             return
         self._unsettled.pop(call, None)

@@ -50,7 +50,7 @@ def new_budget(
         raise ValueError(f"a budget is between $0 and {dollars(MAX_NANO_DOLLARS)}")
     zone(timezone)
     if until is not None and until <= now():
-        raise ValueError("a budget can't end in the past")
+        raise ValueError("a budget cannot end in the past")
     key = sha256(orjson.dumps([tenant, persona, user, tool, period])).hexdigest()[:16]
     return BudgetRow(key, tenant, persona, user, tool, period, cap, timezone, until, by)
 

@@ -202,6 +202,6 @@ def _full(name: Name, most: int) -> Failed:
 def _uncounted(error: CoordinationError) -> Failed:
     return Failed(
         "CONNECTION_ERROR",
-        f"Running calls can't be counted, so the call was not run. {error.message}",
+        f"Running calls cannot be counted, so the call was not run. {error.message}",
         suggestion=error.suggestion,
     )

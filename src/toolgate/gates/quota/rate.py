@@ -242,7 +242,7 @@ class Rates:
             self._uncount(limits, now)
             raise Failed(
                 "UNEXPECTED_ERROR",
-                f"Rate limits can't be counted, so the call was not run. {error.message}",
+                f"Rate limits cannot be counted, so the call was not run. {error.message}",
                 suggestion=error.suggestion,
             ) from error
 
@@ -273,7 +273,7 @@ async def _ask(redis: Redis, call: Call, limits: AppliedRules, *, count: bool) -
     except CoordinationError as error:
         raise Failed(
             "CONNECTION_ERROR",
-            f"Rate limits can't be counted, so the call was not run. {error.message}",
+            f"Rate limits cannot be counted, so the call was not run. {error.message}",
             suggestion=error.suggestion,
         ) from error
     rule = limits[max(which - 1, 0)][1]

@@ -91,7 +91,7 @@ class Secrets(HoldingGate):
             return arguments
         if ctx.call.from_code and SECRET_MARK in ctx.canonical:
             raise Denied(
-                "SECURITY_VIOLATION", "Code in the sandbox can't name secrets: nobody saw what it would do with them."
+                "SECURITY_VIOLATION", "Code in the sandbox cannot name secrets: nobody saw what it would do with them."
             )
         used: dict[str, str] = {}
 
@@ -172,10 +172,10 @@ class Secrets(HoldingGate):
         except StoreError as error:
             raise Denied(
                 "MISSING_AUTH",
-                f"The secret {name!r} can't be looked up.",
+                f"The secret {name!r} cannot be looked up.",
                 suggestion="`toolgate secrets list`, run where Toolgate runs, says what is wrong.",
                 details={"missing": name},
-                reason=f"secrets can't be read: {error.message}",
+                reason=f"secrets cannot be read: {error.message}",
             ) from None
 
 
@@ -238,7 +238,7 @@ class Uses:
         for entry in entries if named else ():
             if entry.tool.pure and (CODE, entry.name) in named:
                 raise SettingsError(
-                    f"The setting secrets.use names {entry.name}, which can't be given a secret: it only transforms "
+                    f"The setting secrets.use names {entry.name}, which cannot be given a secret: it only transforms "
                     "what its caller writes, so its output would be the secret in another form.",
                     suggestion=f"Take {entry.name} out of secrets.use.",
                 )

@@ -98,6 +98,6 @@ def locked(path: Path) -> Iterator[None]:
 
 def unusable(path: Path, error: OSError) -> StoreError:
     return StoreError(
-        f"{path} can't be used: {error.strerror or type(error).__name__}.",
+        f"{path} cannot be used: {error.strerror or type(error).__name__}.",
         suggestion="Nothing was changed. Check the rights on the file and its folder, and that the disk has room.",
     )

@@ -1,4 +1,4 @@
-"""One custom tool: a YAML file with the fields of document E, made into a catalog entry.
+"""One custom tool: a YAML file that describes it and holds its code, made into a catalog entry.
 
 Whatever is wrong with it is said with its line and column. Python is compiled here, without running it; what only the
 sandbox can compile is checked there, and `ToolFile.problem` says where in the file its complaint belongs.
