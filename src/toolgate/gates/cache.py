@@ -45,7 +45,7 @@ class ResultCache:
         self._shared = None if redis is None else SharedResults(redis)
 
     async def enter(self, ctx: InvokeContext, entry: Entry, on: Stages) -> bool:
-        """Whether the cache has the answer, and no hook declines it."""
+        """Answers the call from the cache; False if it has no answer, or a hook declines it."""
         key = self._key(entry, ctx.call, ctx.canonical)
         text = self._read(key) if self._shared is None else await self._shared.read(key)
         if text is None:

@@ -54,7 +54,7 @@ class HeldKey:
         self.holder = holder
         self.stage: Literal["asking", "ours", "leaving"] = "asking"
         self.first: KeyHolder | None = None
-        """Who has the key, once the store has said so: this call, or one of another process that it waits for."""
+        """The holder of the key, once the store has said so: this call, or one of another process that it waits for."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.answer: str | None = None
         """The outcome as JSON, once there is one."""
@@ -81,7 +81,7 @@ class Idempotency(HoldingGate):
     # -- the life of a call
 
     async def enter(self, ctx: InvokeContext, entry: Entry, args_hash: str | None) -> bool:
-        """Whether the call's key was used before: then what came of it comes again, and the call took nothing."""
+        """Gives True if the call's key was used before: then what came of it comes again, and the call took nothing."""
         hold(ctx, self)
         first = await self.claim(ctx.call, entry, ctx.canonical, args_hash)
         if first is None:
@@ -184,7 +184,7 @@ class Idempotency(HoldingGate):
             yield GateVerdict("idempotency", "pass" if used.allow else "deny", used.reason)
 
     async def look(self, call: Call, canonical: bytes) -> Decision:
-        """What `claim` would say now, taking nothing."""
+        """The decision that `claim` would come to now, taking nothing."""
         if call.idempotency_key is None:
             return Decision(True, "the call has no idempotency key")
         try:
@@ -324,7 +324,7 @@ class Idempotency(HoldingGate):
         return found.state == "done" and found.updated_at < self._clock() - self._keep
 
     def _patience(self, call: Call, entry: Entry) -> float:
-        """How long to wait for the first call: as long as it may take, and until it is known if its process died."""
+        """Seconds to wait for the first call: as long as it may take, and until it is known if its process died."""
         own = entry.longest + self._presence.seconds + MARGIN
         return own if call.timeout is None else min(own, call.timeout)
 
@@ -347,7 +347,7 @@ def _scope(call: Call) -> Scope:
 
 
 def _verdict(outcome: Outcome, ran: bool, unsure: bool) -> tuple[State | None, str | None]:
-    """What to keep of a call: its outcome, that nobody knows it, or nothing, because nothing was done."""
+    """The state and text to keep of a call: its outcome, that nobody knows it, or nothing, because nothing was done."""
     if outcome.pending is not None and outcome.pending.kind == "approval":
         return None, None  # it goes on with the same key; what it did until now is kept where it waits
     if outcome.status != "success":
@@ -368,7 +368,7 @@ def _settled(holder: KeyHolder, output: Any) -> str:
 
 
 def _answer(first: KeyRow, call: Call, holder: KeyHolder) -> Outcome:
-    """What a row that is not ours means for a call."""
+    """The outcome, or the error, that a row which is not ours means for a call."""
     if first.holder.what != holder.what:
         raise _conflict(first.holder, holder)
     if first.outcome is None:

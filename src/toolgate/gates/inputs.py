@@ -124,7 +124,7 @@ class Inputs:
         return len(canonical) > LARGE
 
     def _check(self, ctx: InvokeContext, entry: Entry) -> None:
-        """What was written against the schema."""
+        """Checks what was written against the schema."""
         arguments, canonical = ctx.arguments, ctx.canonical
         if N in canonical and b"null" in canonical and (where := find_nan(arguments)) is not None:
             raise _invalid([ValueFault(where, NOT_A_NUMBER)])
@@ -157,7 +157,7 @@ class Inputs:
         ctx.sealed = True
 
     def _may_need_integers(self, arguments: dict[str, Any], entry: Entry) -> bool:
-        """Whether there is a float, or a place for one, and a schema that might want an integer there."""
+        """True if there is a float, or a place for one, and a schema that might want an integer there."""
         if not any(type(part) in FLOATS_OR_MORE for part in arguments.values()):
             return False
         wanted = self._wants_integers.get(entry.fingerprint)

@@ -160,7 +160,7 @@ class Artifacts:
 
 
 class OutputLimits(NamedTuple):
-    """What may be shown of one string, list or object."""
+    """The most that is shown of one string, list or object."""
 
     string: int
     items: int
@@ -225,7 +225,7 @@ def _shorten_object(value: dict[str, Any], path: str, limits: OutputLimits, cuts
 
 
 def _known_types(value: Any) -> Any:
-    """What orjson does not write by itself. Numbers that are none have to be found here: it would write null."""
+    """Writes what orjson does not by itself. Numbers that are none have to be found here: it would write null."""
     plain = _as_json(value)
     where = find_nan(plain)
     if where is not None:

@@ -113,7 +113,7 @@ class Redactor:
         return canonical if masked is value else orjson.dumps(masked, option=orjson.OPT_SORT_KEYS)
 
     def is_harmless(self, value: Any) -> bool:
-        """Whether a value surely holds no secret: quick, and true of most numbers and short texts."""
+        """True of a value that surely holds no secret: quick, and so for most numbers and short texts."""
         kind = type(value)
         if kind is dict:
             for key, part in value.items():
@@ -194,7 +194,7 @@ class Redactor:
         return any(mark in text for mark in CREDENTIAL_MARKS)
 
     def _has_hint(self, text: str) -> bool:
-        """Whether a look at the names in a text is worth it."""
+        """True if a look at the names in a text is worth it."""
         low = text.lower()
         return any(hint in low for hint in self._hints)
 
@@ -278,7 +278,7 @@ class Redactor:
 
     @property
     def ready(self) -> bool:
-        """Whether masking needs nothing more to be loaded."""
+        """True once masking needs nothing more to be loaded."""
         return self._scanner is not None or not self._scan
 
     async def prepare(self, value: Any) -> None:
@@ -373,7 +373,7 @@ class Redaction:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Where a long text can be cut without cutting a word. One search through all of it would let no other thread run."""
+    """Pieces of a long text, cut between words. One search through all of it would let no other thread run."""
     begin = 0
     while len(text) - begin > SCAN_CHARS:
         space = _SPACE.search(text, begin + SCAN_CHARS)

@@ -19,13 +19,13 @@ KEY_DOORS = frozenset({"mcp"})
 
 
 class Terms(NamedTuple):
-    """What answers to calls of a tool must satisfy."""
+    """The terms that answers to calls of a tool must satisfy."""
 
     approvers: frozenset[str] | None
-    """Who may answer; None: anybody."""
+    """Those who may answer; None: anybody."""
     quorum: int
     ruled: bool
-    """Whether a rule says so."""
+    """True if a rule says so."""
 
 
 FREE = Terms(None, 1, ruled=False)
@@ -47,7 +47,7 @@ class Approvers:
         return Terms(frozenset.intersection(*lists) if lists else None, max(rule.quorum for rule in matching), ruled=True)
 
     def why_not(self, tool: str, asker: Actor, by: str, *, own: bool) -> str | None:
-        """Why somebody's yes to a call does not count; None if it does. `own`: the door lets its person answer for
+        """The reason why somebody's yes to a call does not count; None: it does. `own`: the door lets its person answer for
         themselves."""
         terms = self.terms(tool, asker.tenant)
         if terms.approvers is not None and by not in terms.approvers:
@@ -57,7 +57,7 @@ class Approvers:
         return None
 
     def unanswerable(self, tool: str, asker: Actor) -> str | None:
-        """Why no answer could ever let a call of this asker run; None if one could."""
+        """The reason why no answer could ever let a call of this asker run; None if one could."""
         terms = self.terms(tool, asker.tenant)
         if terms.approvers is None:
             return None
@@ -80,12 +80,12 @@ class Approvers:
         return list(found.values())
 
     def honours(self, tool: str, asker: Actor, by: str) -> bool:
-        """Whether a grant that somebody gave lets a call run: where one person is enough, and that one's yes would count.
-        Who grants a tool to a whole tenant is not thereby an approver of their own calls."""
+        """True if a grant that somebody gave lets a call run: one person is enough, and that one's yes would count. Whoever
+        grants a tool to a whole tenant is not thereby an approver of their own calls."""
         return self.terms(tool, asker.tenant).quorum == 1 and self.why_not(tool, asker, by, own=by == LOCAL.user) is None
 
     def _asker_may(self, terms: Terms, *, own: bool) -> bool:
-        """Where a rule says who or how many must agree, the asker is none of them, unless askers always are."""
+        """False where a rule says who or how many must agree, unless askers always may."""
         return self._asker == "always" or (self._asker == "local" and own and not terms.ruled)
 
     def check_grant(self, tool: str, whom: Actor, by: str, *, own: bool) -> None:
@@ -99,5 +99,5 @@ class Approvers:
 
 
 def is_own(by: str, through: str) -> bool:
-    """Whether a door lets its person answer for themselves: the one at this machine, and whoever has a key for it."""
+    """True of a door that lets its person answer for themselves: the one at this machine, and whoever has a key for it."""
     return through in KEY_DOORS or (through in OWN_DOORS and by == LOCAL.user)

@@ -26,7 +26,7 @@ logger = logging.getLogger("toolgate.approval")
 
 
 class ConsentTaken(NamedTuple):
-    """What a call took."""
+    """The approval or the share of a grant that a call took."""
 
     approval: str | None = None
     grant: str | None = None
@@ -78,7 +78,7 @@ class ConsentsTaken:
                 self._taking.pop(call_id, None)
 
     def keep(self, call_id: str) -> None:
-        """What the call took, if anything, stays taken."""
+        """Leaves taken what the call took, if anything."""
         self._taken.pop(call_id, None)
         self._taking.pop(call_id, None)
 

@@ -119,8 +119,8 @@ class Consent(HoldingGate):
         )
 
     async def key_hash(self, call: Call) -> str | None:
-        """What the idempotency key of a call stands for that leaves its arguments to an approval: those that were asked
-        about. Who asked repeats those, whatever a person made of them. None: the call has arguments of its own."""
+        """The hash that the idempotency key of a call stands for that leaves its arguments to an approval: those that were
+        asked about. Whoever asked repeats those, whatever a person made of them. None: the call has arguments of its own."""
         if call.approval is None or call.arguments is not None:
             return None
         if (hash_of_outer := await self._continuations.key_hash(call)) is not None:

@@ -74,7 +74,7 @@ class Continuations:
     # -- a call comes in
 
     async def enter(self, ctx: InvokeContext, entry: Entry) -> bool:
-        """Whether the call is answered already: an inner one that was made before. An outer one that waited goes on from
+        """True: the call is answered already, an inner one that was made before. An outer one that waited goes on from
         here with what was done. Raises a CallError where a call can't be made, or still waits."""
         place: CallNode | None = ctx.call.place
         if place is not None:
@@ -128,7 +128,7 @@ class Continuations:
         return arguments
 
     async def key_hash(self, call: Call) -> str | None:
-        """What the idempotency key of an outer call stands for that comes with the approval of an inner one."""
+        """The hash that the idempotency key stands for of an outer call that comes with the approval of an inner one."""
         row = None if call.approval is None else await self._question(call.approval, call.actor.tenant)
         return None if row is None else (await self._of(row)).given_hash
 
@@ -405,8 +405,8 @@ def _must_be_for(found: ContinuationRow, row: ApprovalRow, call: Call) -> None:
 
 
 def _is_news(step: CallStep, tree: CallTree) -> bool:
-    """Whether a step is to be written when its outer call waits: what is done while it goes on was, and what may be made
-    again need not be."""
+    """True of a step that is to be written when its outer call waits: what is done while it goes on was, and what may be
+    made again need not be."""
     return step.has_effect if step.state == "running" else step.state != "done" or tree.writer is None
 
 
@@ -418,7 +418,7 @@ def _stop(ctx: InvokeContext, tree: CallTree) -> None:
 
 
 def _was_interrupted(error: CallError | None) -> bool:
-    """Whether a call was ended from outside, while it may have waited for a person's answer about an inner one."""
+    """True if a call was ended from outside, while it may have waited for a person's answer about an inner one."""
     if error is None:
         return False
     return error.code in ("TIMEOUT", "CANCELLED") or (error.details or {}).get("stopped") == "time"

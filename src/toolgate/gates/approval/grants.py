@@ -65,7 +65,7 @@ class Grants:
         return [shown(row) for row in rows]
 
     async def covers(self, row: ApprovalRow) -> bool:
-        """Whether a grant covers a question by now: then nobody needs to answer it."""
+        """True if a grant covers a question by now: then nobody needs to answer it."""
         if row.destructive:
             return False
         found = await self._covering(

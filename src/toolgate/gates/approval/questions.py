@@ -115,7 +115,7 @@ class Questions:
         return said
 
     def _must_count(self, row: ApprovalRow, answer: Answer, by: str, *, own: bool) -> Terms:
-        """What the answers to a question must satisfy; raises if this one does not. Who asked may always take it back."""
+        """The terms of a question; raises if this answer does not meet them. Whoever asked may always take it back."""
         terms, asker = self._approvers.terms(row.tool_name, row.tenant_id), asked_by(row)
         why = self._approvers.why_not(row.tool_name, asker, by, own=own)
         if why is not None and not (answer.verdict == "reject" and words(by) == words(asker.user)):
@@ -194,11 +194,11 @@ class Questions:
     # -- what there is
 
     def may_answer(self, asked: ApprovalRequest, by: str, through: str) -> bool:
-        """Whether somebody's yes would count, given through a door."""
+        """True if somebody's yes would count, given through a door."""
         return self._approvers.why_not(asked.tool, asked.actor, by, own=is_own(by, through)) is None
 
     async def waiting(self) -> dict[str, int]:
-        """How many questions wait for an answer, by tenant."""
+        """The number of questions that wait for an answer, by tenant."""
         return await self._store.read(approvals.waiting(self._clock()))
 
     async def list(
@@ -224,7 +224,7 @@ class Questions:
         return approval_of(row, self._clock(), self.terms(row), agreed=await self._agreed(row))
 
     def terms(self, row: ApprovalRow) -> Terms:
-        """What answers to a question must satisfy."""
+        """The terms that answers to a question must satisfy."""
         return self._approvers.terms(row.tool_name, row.tenant_id)
 
     async def _agreed(self, row: ApprovalRow) -> Sequence[str]:

@@ -21,7 +21,7 @@ ASK_ANEW = "Call again without `approval` to ask anew."
 
 
 class ApprovalRoom(NamedTuple):
-    """What all parts of this room work with."""
+    """The things that all parts of this room work with."""
 
     store: Store
     approvers: Approvers
@@ -160,7 +160,7 @@ class Agreement(NamedTuple):
     """That a person agreed to a call."""
 
     words: str
-    """Who, when and how."""
+    """By whom, through which door and when, for the record."""
     edited: bytes | None = None
     """The arguments that are to run, where they are not those that were asked about."""
 
@@ -211,7 +211,7 @@ def drafted(
 
 
 def exhausted(grant: Grant, expected: Estimate) -> str:
-    """Why a grant that is for the call does not cover it."""
+    """Says why a grant that is for the call does not cover it."""
     spent, cap = round(grant.spent_usd * NANO), round((grant.cap_usd or 0) * NANO)
     return (
         f"the cap of grant {grant.id} is exhausted: {dollars(spent)} of {dollars(cap)} are spent, and the call may cost "
@@ -241,5 +241,5 @@ def too_many_questions(draft: ApprovalRow) -> Failed:
 
 
 def is_whole(row: ApprovalRow) -> bool:
-    """Whether the arguments that are to run are all on record, nothing masked."""
+    """True if the arguments that are to run are all on record, nothing masked."""
     return row.complete or (row.edited is not None and MASK not in row.edited)

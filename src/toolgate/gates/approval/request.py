@@ -41,7 +41,7 @@ class ApprovalError(ToolgateError):
 
 
 class GrantTerms(msgspec.Struct, frozen=True):
-    """For whom a tool may run unasked, for how long, and up to which sum."""
+    """The terms of a grant: for whom a tool may run unasked, for how long, and up to which sum."""
 
     scope: GrantScope
     seconds: float
@@ -71,7 +71,7 @@ class GrantTerms(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a person said. An edit approves the given arguments in place of those that were asked about."""
+    """The answer of a person. An edit approves the given arguments in place of those that were asked about."""
 
     verdict: Verdict
     reason: str | None = None
@@ -97,7 +97,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
-    """What a person is asked: may this tool run with these arguments, for this actor?"""
+    """The question that a person is asked: may this tool run with these arguments, for this actor?"""
 
     id: str
     call_id: str
@@ -115,7 +115,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
     """For an approver: all of them, but for secrets that Toolgate holds. On record: what looks like a secret is masked."""
     complete: bool
-    """Whether nothing of the arguments is masked."""
+    """True if nothing of the arguments is masked."""
     estimate_usd: float
     confidence: str
     expected_ms: int | None
@@ -125,20 +125,20 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     """The call from inside which it was asked for, and its tool."""
     outer_tool: str | None = None
     on_record: bool = False
-    """Whether the arguments are those that records hold, and not those that an approver is shown."""
+    """True if the arguments are those that records hold, and not those that an approver is shown."""
     quorum: int = 1
-    """How many must agree."""
+    """The number of persons who must agree."""
     approvers: tuple[str, ...] | None = None
-    """Who may answer; None: anybody who can."""
+    """Those who may answer; None: anybody who can."""
 
     @property
     def fits(self) -> bool:
-        """Whether `text()` leaves nothing out."""
+        """True if `text()` leaves nothing out."""
         return len(self.description.strip()) <= MOST_SHOWN and len(self._arguments()) <= MOST_SHOWN
 
     @property
     def proposes_grant(self) -> bool:
-        """Whether the tool's definition proposes that it be granted once and for all."""
+        """True if the tool's definition proposes that it be granted once and for all."""
         return PROPOSES in self.reason and not self.destructive
 
     def text(self, most: int = MOST_SHOWN) -> str:
@@ -177,7 +177,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
         )
 
     def _needs(self) -> tuple[str, ...]:
-        """Who must agree, where that is ruled."""
+        """The line that says who must agree, where a rule does."""
         if self.quorum == 1 and self.approvers is None:
             return ()
         who = "" if self.approvers is None else f" of {plain(', '.join(self.approvers) or 'nobody')}"
@@ -187,7 +187,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
         return orjson.dumps(self.arguments, option=orjson.OPT_INDENT_2).decode()
 
     def _hidden(self) -> str:
-        """What of the arguments is not shown, in words."""
+        """Says what of the arguments is not shown."""
         if self.complete:
             return ""
         return " (on record: what looks like a secret is masked)" if self.on_record else " (secrets of Toolgate are hidden)"
@@ -214,7 +214,7 @@ class Approval(msgspec.Struct, frozen=True):
     used_at: datetime | None
     idempotency_key: str | None
     agreed: tuple[str, ...] = ()
-    """Who has agreed so far, where several must."""
+    """Those who have agreed so far, where several must."""
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -237,7 +237,7 @@ class Grant(msgspec.Struct, frozen=True):
     revoked_by: str | None
 
     def has_room(self, nano: int) -> bool:
-        """Whether a call that may cost so many nano-dollars fits under the cap."""
+        """True if a call that may cost so many nano-dollars fits under the cap."""
         return self.cap_usd is None or round(self.spent_usd * NANO) + nano <= round(self.cap_usd * NANO)
 
     def holds(self, at: datetime) -> bool:
@@ -293,5 +293,5 @@ def _barred(text: str, most: int) -> list[str]:
 
 
 def words(text: str | None) -> str | None:
-    """What a person wrote, as one line that every record can hold."""
+    """The text of a person as one line that every record can hold."""
     return visible(text.strip())[:LONGEST_REASON] if text and text.strip() else None

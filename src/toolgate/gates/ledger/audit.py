@@ -32,7 +32,7 @@ class Start(msgspec.Struct, gc=False):
     """A call is about to run."""
 
     at: int
-    """When it began: nanoseconds since 1970. That is when it came in, unless a person was asked."""
+    """The time at which it began, in nanoseconds since 1970: when it came in, unless a person was asked."""
     call: Call
     entry: Entry
     canonical: bytes
@@ -74,7 +74,7 @@ class End(msgspec.Struct, gc=False):
     decision: tuple[str, ...]
     start: Start | None = None
     marks: list[Any] | None = None
-    """Which stages it passed when, if that is kept."""
+    """The stages that it passed, with their times, if that is kept."""
     entry: Entry | None = None
     canonical: bytes = b""
     recorded: bytes = b""
@@ -82,7 +82,7 @@ class End(msgspec.Struct, gc=False):
     remarks: dict[str, Any] | None = None
     """More that it holds: what the tool logged, what hooks did wrong."""
     detail: bytes | None = None
-    """What is kept beside the row, outside the chain: the stages and the output, once `row` was called."""
+    """The stages and the output, kept beside the row outside the chain; there once `row` was called."""
 
     def row(self) -> LogRow:
         call, outcome, start = self.call, self.outcome, self.start
@@ -128,7 +128,7 @@ class End(msgspec.Struct, gc=False):
         return self.detail is not None
 
     def _not_started(self) -> dict[str, Any]:
-        """What the start record would hold, of a call that has none."""
+        """The fields that a call without a start record has in its end record."""
         found: dict[str, Any] = {"arguments": orjson.Fragment(self.recorded) if self.recorded else NULL}
         if self.decision:
             found["let_through"] = True  # by the policy; what stopped it came later

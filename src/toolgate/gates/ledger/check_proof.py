@@ -69,7 +69,7 @@ BASE = (BASE_X, BASE_Y, 1, BASE_X * BASE_Y % P)
 
 
 def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
-    """Whether the owner of the public key signed the statement."""
+    """True if the owner of the public key signed the statement."""
     if len(public) != 32 or len(signature) != 64:
         return False
     key, nonce = _point(public), _point(signature[:32])
@@ -84,7 +84,7 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
 
 
 def row_hash(record: "dict[str, Any]") -> str:
-    """What the log has as the hash of a row: it covers the row, and the hash of the row before. The texts stand one after
+    """The hash that the log has of a row: it covers the row, and the hash of the row before. The texts stand one after
     the other, so the first must be a hash: otherwise a row could be made of what a caller wrote into another."""
     previous = record["previous_hash"]
     if len(previous) != 64 or not set(previous) <= set("0123456789abcdef"):
@@ -116,7 +116,7 @@ def root_of(leaf_hash: str, index: int, size: int, path: "list[str]") -> str:
 
 
 def check(proof: "dict[str, Any]", public_key: str) -> "list[str]":
-    """What is wrong with a proof: nothing, if the list is empty."""
+    """The faults of a proof: it is good if the list is empty."""
     head = proof["head"]
     fields = {name: head[name] for name in ("at", "first", "hash", "key", "log", "root", "seq")}
     statement = b"toolgate audit head 1\n" + json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()

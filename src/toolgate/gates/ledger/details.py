@@ -32,7 +32,7 @@ from toolgate.store.database import Store
 from toolgate.tasks import start_task, stop_tasks
 
 VERDICTS = {"denied": "deny", "pending": "ask"}
-"""What the gate said at which a call ended, by its status; `fail` for the others."""
+"""The verdict of the gate at which a call ended, by its status; `fail` for the others."""
 RETRY_WAIT = "retry wait"
 MAX_FAULTS = 20
 PRUNE_SECONDS = 10.0
@@ -85,7 +85,7 @@ class Span(msgspec.Struct, omit_defaults=True):
 
 
 def detail(marks: list[Any], outcome: Outcome, decision: tuple[str, ...], reason: str | None) -> bytes:
-    """What is kept, as JSON."""
+    """The details of a call as JSON."""
     ended = CallEnded._make(marks[-1])
     spans = list(_spans(marks[:-1], ended.started_at, ended.finished_at))
     _explain(spans, outcome, decision, reason, cached=ended.cached)
@@ -155,7 +155,7 @@ def _explain(spans: list[Span], outcome: Outcome, decision: tuple[str, ...], rea
 
 
 class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of one call beside its records."""
+    """The details of one call, as they are shown."""
 
     seq: int
     """The number of the end record."""
@@ -234,7 +234,7 @@ class DetailArchive:
         return found[:MAX_FAULTS]
 
     async def of_record(self, seq: int, body: str) -> CallDetails | None:
-        """What is kept beside an end record; None if nothing ever was."""
+        """The details beside an end record; None if there never were any."""
         digest = _digest(body)
         if digest is None:
             return None

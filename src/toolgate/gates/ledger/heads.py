@@ -62,7 +62,7 @@ class Heads:
         self._signed = 0
         """The last row that this App knows to be signed."""
         self.trouble: str | None = None
-        """Why the head could not be signed, the last time."""
+        """The reason why the head could not be signed, the last time."""
 
     # -- life
 
@@ -130,8 +130,8 @@ class Heads:
         return head
 
     async def _before(self) -> tuple[SignedHead | None, int, MerkleTree]:
-        """What was signed last, the row up to which nothing is, and the tree over the rest. Raises StoreError if the log
-        does not hold it any more."""
+        """The head signed last, the row up to which nothing is, and the tree over the rest. Raises StoreError if the
+        log does not hold it any more."""
         found = await to_thread(self.witness.read)
         if found is not None:
             head, tree = found
@@ -172,7 +172,7 @@ class Heads:
     # -- checking
 
     def _check(self, head: SignedHead) -> bool | None:
-        """Whether its key signed it; None: by a key that is not known here."""
+        """True if its key signed it; None: by a key that is not known here."""
         public = self._trusted.get(head.key)
         if public is not None:
             return is_signed(public, head.statement(), head.signature_bytes)
@@ -242,8 +242,7 @@ class Heads:
     # -- proving
 
     async def prove(self, call_id: str) -> dict[str, Any] | None:
-        """What proves that the records of a call are in the log, without the log; None: there is no such call. Raises
-        StoreError."""
+        """A proof, without the log, that the records of a call are in it; None: there is no such call. Raises StoreError."""
         await self._store.flush()
         head = await self.sign()
         rows = await self._store.read(audit_log.of_call(call_id))

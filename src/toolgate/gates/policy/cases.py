@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 class CaseFile(NamedTuple):
-    """What a file of cases says."""
+    """The content of a file of cases."""
 
     policy: str | None
     data: Documents | None
@@ -99,7 +99,7 @@ def _case(number: int, given: dict[str, Any]) -> Case:
 
 
 def decider(engine: EmbeddedEngine, data: Any) -> Callable[[PolicyQuestion], Decision]:
-    """What an engine says on data that stays as it is; what can't be asked at all is denied, as for a call."""
+    """Asks an engine on data that stays as it is; what can't be asked at all is denied, as for a call."""
 
     def decide(question: PolicyQuestion) -> Decision:
         fault = question.fault()

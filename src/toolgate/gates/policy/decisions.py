@@ -58,7 +58,7 @@ class Guard:
         self.epoch = 0
         """Counts up with each change of policy or data."""
         self.reads_arguments = engine.reads.arguments
-        """Whether the policy looks at a call's arguments, so that they must be known before it is asked."""
+        """True if the policy looks at a call's arguments, so that they must be known before it is asked."""
         self._monotonic = monotonic
         self._seconds = seconds
         self._shared = shared
@@ -90,12 +90,12 @@ class Guard:
 
     @property
     def policy_hash(self) -> str:
-        """What an approval is bound to: the policy's text, or the server that has it."""
+        """The hash that an approval is bound to: of the policy's text, or of the server that has it."""
         return self.engine.hash
 
     @property
     def native(self) -> bool:
-        """Whether the shipped policy decides, in this process."""
+        """True if the shipped policy decides, in this process."""
         return getattr(self.engine, "shipped", False) is True
 
     # -- one decision
@@ -149,11 +149,11 @@ class Guard:
         return decision
 
     def hides(self, actor: Actor, tool: str) -> bool:
-        """Whether our own flags and lists keep a tool from an actor, for when the policy can't be asked."""
+        """True if our own flags and lists keep a tool from an actor, for when the policy can't be asked."""
         return not may_view(self.data, actor.tenant, actor.persona, (tool,))
 
     def _place(self, question: PolicyQuestion) -> tuple[dict[Any, tuple[Decision, float]], Any]:
-        """Where the answer to a question is remembered, and under which key; no key if it has arguments that are no JSON."""
+        """The cache and the key of the answer to a question; no key if it has arguments that are no JSON."""
         who_and_what = (question.tenant, question.persona, question.action, question.tool, question.scopes)
         reads = self.engine.reads
         if reads.only_who_and_what:
@@ -187,7 +187,7 @@ class Guard:
         return verdict, self._seconds
 
     def _shared_name(self, engine: RemoteEngine, question: PolicyQuestion, key: Any) -> str:
-        """D's key, and a hash of all that the answer depends on."""
+        """A name that operators can read, and a hash of all that the answer depends on."""
         whole = orjson.dumps([repr(key), engine.hash, self.data.epoch])
         return (
             f"tool:permission:{question.tenant}:{question.persona or ''}:{question.tool}:{question.action}:"

@@ -78,7 +78,7 @@ class PolicyData:
         }
 
     def entry(self, tool: str, tenant: str) -> Mapping[str, Any] | None:
-        """What the catalog says of a tool that this tenant has: at least `enabled` and `requires_permission`."""
+        """The catalog's entry of a tool that this tenant has: at least `enabled` and `requires_permission`."""
         return self._catalog(tool, tenant)
 
     def flag(self, tool: str, tenant: str) -> bool | None:
@@ -86,7 +86,7 @@ class PolicyData:
         return self.tenants.get(tenant, {}).get(tool)
 
     def slice(self, tenant: str, persona: str | None, tool: str) -> Documents:
-        """What one decision of the shipped policy needs."""
+        """The documents that one decision of the shipped policy needs."""
         entry, flag = self._catalog(tool, tenant), self.flag(tool, tenant)
         documents: Documents = {
             "tool_catalog": {} if entry is None else {tool: dict(entry)},
@@ -196,7 +196,7 @@ DOCUMENTS_SCHEMA: Documents = {
 
 
 def validate(documents: Any) -> list[str]:
-    """What is wrong with documents; none may be missing, and each must have its shape."""
+    """The faults of documents; none may be missing, and each must have its shape."""
     return told_faults(DOCUMENTS_SCHEMA, documents, "is no document of a policy")
 
 

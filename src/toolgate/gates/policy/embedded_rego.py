@@ -242,7 +242,7 @@ def _check(text: str) -> References:
 
 
 def _examine(text: str) -> References | BaseException:
-    """What `_check` gives or raises. Raised from here, it would carry the engine away to whoever holds the error."""
+    """Gives what `_check` gives or raises. Raised from here, it would carry the engine away to whoever holds the error."""
     if "\0" in text:  # Regorus would take it for the end, and leave out the rules that follow
         return PolicyError("The policy holds a NUL character.", line=text.count("\n", 0, text.index("\0")) + 1)
     deep = too_deep(text)
@@ -313,6 +313,6 @@ def _is_the_engines(error: BaseException) -> bool:
 
 
 def _place(error: BaseException) -> str:
-    """Where it failed. What the engine says of it may quote the arguments, so that is left out."""
+    """The place where it failed. What the engine says of it may quote the arguments, so that is left out."""
     found = _PLACE.search(str(error))
     return f" at line {found[1]}" if found else ""

@@ -52,7 +52,7 @@ class PolicyQuestion(msgspec.Struct, frozen=True, gc=False):
     arguments: Any = None
 
     def fault(self) -> str | None:
-        """Why it can't be asked at all. Engines differ on odd values, so none of them gets to see one."""
+        """The reason why it can't be asked at all, or None. Engines differ on odd values, so none gets to see one."""
         if self.action not in ACTIONS:
             return "there is no such action"
         if not _is_name(self.tenant):
@@ -123,7 +123,7 @@ class RemoteEngine(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has all that was pushed to it."""
+        """True once it has all that was to be pushed to it."""
 
     async def push(self, text: str, documents: Documents) -> None:
         """Have it decide by this policy on these documents. Raises PolicyError."""

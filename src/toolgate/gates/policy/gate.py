@@ -65,7 +65,7 @@ class Observer:
                 guard.use(self._in_force.data)
 
     async def answers(self, actor: Actor, tool: str, **context: Any) -> list[dict[str, Any]]:
-        """What each candidate says of a call, as the call's record holds it."""
+        """The answer of each candidate to a call, as the call's record holds it."""
         self._catch_up()
         found: list[dict[str, Any]] = []
         for file, guard in self._guards.items():
@@ -110,7 +110,7 @@ class PolicyGate:
         await self.enter(ctx, entry)
 
     async def decide(self, ctx: InvokeContext, entry: Entry | None) -> Decision:
-        """What the policy says of this call; of a name without a tool as of one that is hidden."""
+        """The policy's decision on this call; on a name without a tool as on one that is hidden."""
         call, guard = ctx.call, self.guard
         name = call.tool if entry is None else entry.name
         known = guard.known(call.actor, "tool.request", name)

@@ -77,7 +77,7 @@ class Argument(NamedTuple):
 
 
 class References(NamedTuple):
-    """What the references of a policy show."""
+    """The findings on the references of a policy."""
 
     faults: list[ReferenceFault]
     arguments: list[Argument]
@@ -184,7 +184,7 @@ class _RegoReader:
 
 
 def _assignment(node: Node) -> Iterator[tuple[str, tuple[Step, ...] | None]]:
-    """What a node gives a value to: by `:=`, as the head of a rule, as a parameter, or by `some`."""
+    """The names that a node gives a value to: by `:=`, as the head of a rule, as a parameter, or by `some`."""
     if (assign := node.get("AssignExpr")) is not None:
         yield from ((name, _chain(assign["rhs"])[0] or None) for name in _variables(assign["lhs"]))
     if (head := node.get("Compr")) is not None and "assign" in head:
@@ -300,7 +300,7 @@ def what_is_read(text: str) -> Reads:
 
 
 def looks_elsewhere(text: str) -> bool:
-    """Whether a policy refers to data that are none of our documents: on a server, rules of another policy, which may read
+    """True if a policy refers to data that are none of our documents: on a server, rules of another policy, which may read
     anything."""
     return any(found[1] not in DOCUMENTS_SCHEMA["properties"] for found in _DATA.finditer(code_of(text)))
 

@@ -51,7 +51,7 @@ class OpaServer:
         self._one_push = asyncio.Lock()
         self._pushes = 0
         self._unpushed: str | None = None
-        """Why what the server has is not what it should have."""
+        """The reason why what the server has is not what it should have."""
         require("opa")
 
     async def ask(self, question: PolicyQuestion) -> PolicyVerdict:
@@ -99,7 +99,6 @@ class OpaServer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has all that was to be pushed to it."""
         return self._unpushed is None
 
     async def push(self, text: str, documents: Documents) -> None:

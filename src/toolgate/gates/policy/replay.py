@@ -40,7 +40,7 @@ class Group:
 
 
 class Replay(NamedTuple):
-    """What would change."""
+    """The decisions that would change."""
 
     same: int
     newly_denied: int
@@ -110,7 +110,7 @@ async def replay(
 
 
 async def observed(pages: AsyncIterable[Sequence[tuple[Any, ...]]]) -> dict[str, Replay]:
-    """What observed candidates said when the calls were made, beside what was done; by the name of the candidate's file."""
+    """Compares what observed candidates said of calls with what was done, by the name of the candidate's file."""
     tallies: dict[str, _Tally] = {}
     async for page in pages:
         for call in filter(None, map(_ended, page)):
@@ -178,7 +178,7 @@ def _call(row: tuple[Any, ...]) -> RecordedDecision | None:
 
 
 def _let_through(kind: str, body: dict[str, Any]) -> bool | None:
-    """Whether the policy of its time had let a call through."""
+    """True if the policy of its time had let a call through; None if the record does not say."""
     if kind == "start" or "arguments" not in body or body.get("let_through"):
         return True  # the arguments of a call that started stand in its start record
     code, reason = body.get("code"), body.get("decision")

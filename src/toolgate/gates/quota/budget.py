@@ -49,7 +49,7 @@ logger = logging.getLogger("toolgate.quota")
 
 
 class _Taken(NamedTuple):
-    """What a call reserves."""
+    """The reservation of a call."""
 
     estimate: Estimate
     counted: tuple[CountedBudget, ...]
@@ -100,13 +100,13 @@ class Budgets(HoldingGate):
         self._book = BudgetBook([*self._built_in, *rows])
 
     async def spent_already(self, budget: BudgetRow) -> SpentBefore:
-        """What was spent in the period of a budget that is about to be set."""
+        """The sum spent so far in the period of a budget that is about to be set."""
         starts = period_of(budget, self._clock())
         await self._store.flush()
         return await self._store.read(table.spent_already(budget, starts, period_begin(budget, starts)))
 
     def applies(self, entry: Entry) -> bool:
-        """Whether calls of a tool can cost anything."""
+        """True if calls of a tool can cost anything."""
         return entry.priced or entry.name in self.reporting
 
     # -- the life of a call
@@ -121,7 +121,7 @@ class Budgets(HoldingGate):
         await self.reserve(ctx.call, entry, ctx.estimate)
 
     def charge(self, ctx: InvokeContext, entry: Entry) -> float:
-        """What the call cost, in dollars. A tool without a price that reports a cost never entered: it is settled too."""
+        """The cost of the call in dollars. A tool without a price that reports a cost never entered: it is settled too."""
         ctx.cost = actual(entry, ctx.estimate, ctx.report, charged=ctx.charged, failed=ctx.error is not None)
         if ctx.cost and not holds(ctx, self):
             hold(ctx, self, entry)
@@ -270,18 +270,18 @@ class Budgets(HoldingGate):
             yield GateVerdict("budget", "pass", free)
 
     async def look(self, call: Call, entry: Entry, estimate: Estimate) -> list[Look]:
-        """What each budget would say to a call, taking nothing."""
+        """The answer of each budget to a call, taking nothing."""
         counted = self._book.counted(call.actor, entry, self._clock())
         return await accounts.look(self._store, counted, estimate)
 
     async def status(self, tenant: str | None = None) -> list[BudgetStatus]:
-        """How every budget in force stands, for each of those whom it counts separately; of one tenant, or of all. What the
-        dead had reserved is settled first."""
+        """The balance of every budget in force, for each of those whom it counts separately; of one tenant, or of all. What
+        the dead had reserved is settled first."""
         await self.reap()
         return await accounts.status(self._store, self._book.budgets.values(), self._clock(), tenant)
 
     async def costs(self, by: By, since: datetime, tenant: str | None = None) -> list[CostLine]:
-        """What calls have cost since then: the most expensive first, or day by day, in the time zone of the settings."""
+        """The costs of calls since then: the most expensive first, or day by day, in the time zone of the settings."""
         return await accounts.costs(self._store, self._zone, by, since, tenant)
 
 

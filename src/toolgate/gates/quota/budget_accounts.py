@@ -78,14 +78,14 @@ def period_of(budget: BudgetRow, at: datetime) -> str:
 
 
 def period_begin(budget: BudgetRow, starts: str) -> datetime:
-    """When the period begins that starts on that day."""
+    """The moment at which the period begins that starts on that day."""
     first = date.fromisoformat(starts)
     return datetime(first.year, first.month, first.day, tzinfo=zone(budget.timezone)).astimezone(UTC)
 
 
 def period_after(budget: BudgetRow, starts: str) -> datetime:
-    """When the period ends that starts on that day. A midnight that a change to summer time leaves out is the moment of
-    the change."""
+    """The moment at which the period ends that starts on that day. A midnight that a change to summer time leaves out is
+    the moment of the change."""
     first = date.fromisoformat(starts)
     following = first + timedelta(days=1 if budget.period == "day" else 31)
     if budget.period == "month":
@@ -163,7 +163,7 @@ def described(budget: BudgetRow, scope: dict[str, str | None]) -> str:
 
 
 class Look(NamedTuple):
-    """What one budget would say to a call."""
+    """The answer of one budget to a call."""
 
     budget: str
     passes: bool
@@ -171,7 +171,7 @@ class Look(NamedTuple):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True):
-    """How a budget stands, for one of those whom it counts separately."""
+    """The balance of a budget, for one of those whom it counts separately."""
 
     budget: BudgetRow
     scope: dict[str, str | None]

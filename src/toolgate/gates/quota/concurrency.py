@@ -59,7 +59,7 @@ GIVE_BACK = "for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end"
 
 
 class Running:
-    """How many calls are on their way, of all tools and tenants."""
+    """Counts the calls that are on their way, of all tools and tenants."""
 
     def __init__(self) -> None:
         self.count = 0

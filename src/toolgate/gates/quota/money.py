@@ -41,7 +41,7 @@ def parse_dollars(text: str) -> int:
 
 
 def estimate(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
-    """What a call with these arguments may cost, if every attempt that its retry rule allows is charged."""
+    """The most that a call may cost: every attempt that its retry rule allows is charged."""
     once = _estimate_once(entry, arguments)
     attempts = 1 if entry.retry is None else entry.retry.max_attempts
     if attempts == 1 or not once.nano:
@@ -63,8 +63,8 @@ def _estimate_once(entry: Entry, arguments: Mapping[str, Any]) -> Estimate:
 
 
 def reservable(expected: Estimate) -> int:
-    """What is reserved for an estimate. At least something: where nothing is left, what may turn out to cost something does
-    not go through either."""
+    """The sum to reserve for an estimate. Never 0: where nothing is left, a call that may turn out to cost something is
+    refused too."""
     return max(min(expected.nano, MAX_NANO_DOLLARS), 1)
 
 
@@ -108,7 +108,7 @@ def _length(measured: Any) -> int:
 
 
 def actual(entry: Entry, expected: Estimate, report: UsageReport | None, *, charged: int, failed: bool) -> int:
-    """What a call cost, in nano-dollars: what the tool reports, and the estimate for each other attempt that may have had
+    """The cost of a call in nano-dollars: what the tool reports, and the estimate for each other attempt that may have had
     its effect (`charged` counts them all)."""
     assumed = min(expected.each * charged, MAX_NANO_DOLLARS)
     if report is None:

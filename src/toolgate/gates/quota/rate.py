@@ -98,7 +98,7 @@ class CompiledRule(msgspec.Struct, frozen=True):
         )
 
     def name(self, actor: Actor, entry: Entry) -> Name:
-        """Which count a call belongs to. Tools of one name that two tenants made for themselves are two tools."""
+        """The count that a call belongs to. Tools of one name that two tenants made for themselves are two tools."""
         parts = [self.id]
         for field in self.by:
             if field == "tool":
@@ -138,7 +138,7 @@ class Rates:
         self._counts: dict[Name, deque[float]] = {}
         self._look_at = MOST_COUNTS
         self.ruled = bool(self._rules)
-        """Whether there are rules that are not a tool's own."""
+        """True if there are rules that are not a tool's own."""
 
     def enter(self, call: Call, entry: Entry) -> Awaitable[None] | None:
         """Counts the call, or raises RATE_LIMITED with the time to wait; with Redis, when awaited."""
@@ -161,7 +161,7 @@ class Rates:
         yield GateVerdict("rate", "deny" if limited else "pass", limited or "no limit is reached")
 
     async def look(self, call: Call, entry: Entry) -> str | None:
-        """Why the call would be refused, if it would be; counts nothing."""
+        """The reason why the call would be refused, or None; counts nothing."""
         limits = self._limits(call.actor, entry)
         if not limits:
             return None
@@ -288,7 +288,7 @@ def _split(rule: CompiledRule) -> CompiledRule:
 
 
 def _kept(limits: AppliedRules) -> "StoredCounts":
-    """What the store counts of a call, and by which rule."""
+    """The counts of a call that the store keeps, each with its rule."""
     return {
         rates.RateLimitCount(orjson.dumps([window.unit, *name]).decode(), window.limit, window.seconds): (rule, window)
         for name, rule in limits
@@ -311,7 +311,7 @@ def _ready(number: int, rule: RateRule) -> CompiledRule:
 
 
 def _declared(entry: Entry, windows: tuple[Window, ...]) -> CompiledRule:
-    """What a tool says of itself: so often for each user."""
+    """The limit that a tool declares: so often for each user."""
     said = "/".join(f"{window.limit} a {window.unit}" for window in windows)
     return CompiledRule(
         said, None, None, None, ("tenant", "tool", "user"), windows, f"{entry.name}'s own limit for each user"

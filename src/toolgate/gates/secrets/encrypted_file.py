@@ -59,7 +59,7 @@ class EncryptedFile:
         return None if kept is None else kept.value
 
     def why_not(self) -> str | None:
-        """Why nothing can be kept here; None if it can."""
+        """The reason why nothing can be kept here; None if it can."""
         try:
             import cryptography  # noqa: F401 - whether it is there
         except ImportError:

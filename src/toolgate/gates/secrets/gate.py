@@ -74,7 +74,7 @@ class Secrets(HoldingGate):
         self.credential(entry, actor)
 
     def lacking(self, entry: Entry, arguments: Any, actor: Actor) -> list[CallError]:
-        """Why a call would not get secrets that it needs: what it would be told, for each."""
+        """The errors that a call would be told, one for each secret that it needs and would not get."""
         names = list(dict.fromkeys(_names_in(arguments)))
         errors = [_error(self._value, name, entry, actor) for name in names]
         if entry.auth is not None and entry.auth.config_key not in names:
@@ -218,7 +218,7 @@ class Uses:
                 self._tenants.setdefault((name.upper(), _origin_in(one)), set()).add(one.tenant)
 
     def refusal(self, name: str, entry: Entry, tenant: str) -> Denied | None:
-        """Why a caller of a tenant may not have a secret put into the arguments of a tool; None: it may."""
+        """The denial of a secret in the arguments of a tool, for a caller of a tenant; None: it may be put there."""
         origin = origin_of(entry)
         if origin is None:
             return _never(name, entry)
@@ -245,12 +245,12 @@ class Uses:
 
 
 def is_code(entry: Entry) -> bool:
-    """Whether a tool is code that the operator installed: built in, or of Python."""
+    """True of a tool that is code which the operator installed: built in, or of Python."""
     return entry.tool.source in ("builtin", "python") and entry.tool.tenant is None
 
 
 def origin_of(entry: Entry) -> Origin | None:
-    """Where a tool comes from; None if it can't be named: a pure one, a tenant's own, or a method of a server."""
+    """The origin of a tool; None if it can't be named: a pure one, a tenant's own, or a method of a server."""
     tool = entry.tool
     if tool.pure or tool.tenant is not None or tool.source == "dynamic":
         return None
@@ -261,7 +261,7 @@ def origin_of(entry: Entry) -> Origin | None:
 
 
 def setting(name: str, origin: Origin, tenant: str) -> str:
-    """What has to be written for a secret to be allowed, on one line of YAML."""
+    """The setting that allows a secret, on one line of YAML."""
     source, tool = origin
     parts = {"tool": tool, "tenant": tenant}
     if source.startswith("mcp:"):

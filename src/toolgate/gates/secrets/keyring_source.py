@@ -55,7 +55,7 @@ class Keyring:
         return value
 
     def why_not(self) -> str | None:
-        """Why nothing can be kept here; None if it can."""
+        """The reason why nothing can be kept here; None if it can."""
         return refusal(self._backend)
 
     def held(self) -> dict[str, datetime | None]:

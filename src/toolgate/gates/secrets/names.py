@@ -25,7 +25,7 @@ SPACES = {SERVERS: "MCP servers", LOGINS: "a login at an MCP server"}
 
 
 class Owner(NamedTuple):
-    """For whom a secret is; without a tenant, for everybody, unless it is in a space of Toolgate's own."""
+    """The owner of a secret; without a tenant, everybody, unless it is in a space of Toolgate's own."""
 
     tenant: str | None = None
     user: str | None = None
@@ -44,7 +44,7 @@ OF_SERVERS, OF_LOGINS = Owner(space=SERVERS), Owner(space=LOGINS)
 
 
 def key_of(name: str, owner: Owner = EVERYBODY) -> str:
-    """Where a secret is kept."""
+    """The key under which a secret is kept."""
     if not NAME.match(name):
         raise ValueError("the name of a secret has letters, digits and _, and does not begin with a digit")
     if owner.user is not None and owner.tenant is None:
@@ -55,7 +55,7 @@ def key_of(name: str, owner: Owner = EVERYBODY) -> str:
 
 
 def keys_for(name: str, actor: Actor) -> tuple[str, str, str]:
-    """Where a secret may be kept that an actor asks for: its own first, then its tenant's, then everybody's."""
+    """The keys under which an actor's secret may be kept: its own first, then its tenant's, then everybody's."""
     tenant, user = quote(actor.tenant, safe=""), quote(actor.user, safe="")
     return f"{tenant}/{user}/{name}", f"{tenant}/{name}", name
 

@@ -29,7 +29,7 @@ class ParsedFile(Generic[T]):
         self._known: tuple[State, str | None, dict[str, T]] | None = None
 
     def content(self, beside: str | None = None) -> dict[str, T]:
-        """What is in it; nothing if it is not there. `beside`: what else the parsed content depends on."""
+        """The parsed content; empty if the file is not there. `beside`: what else the content depends on."""
         try:
             state = _state(self._path.stat())
             if self._known is None or self._known[:2] != (state, beside):

@@ -38,7 +38,7 @@ class Vault(Readable, Protocol):
 
 
 class ListedSecret(NamedTuple):
-    """What may be shown of a secret."""
+    """All that may be shown of a secret."""
 
     name: str
     owner: Owner

@@ -68,13 +68,13 @@ class Guarded(NamedTuple):
     bases: tuple[str, ...] = ()
     """Folders that it may be relative to."""
     holder: bool = False
-    """Whether it is itself such a folder, for others beside it."""
+    """True if it is itself such a folder, for others beside it."""
     said: bool = False
-    """Whether the schema says what it is, and not just its name."""
+    """True if the schema says what it is, and not just its name."""
 
 
 class Around(NamedTuple):
-    """What is known of a value from where it stands."""
+    """The context of a value: the kind, and the folders, that its place gives it."""
 
     kind: Kind | None = None
     bases: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class ArgumentSchema(SchemaDocument):
     leads nowhere may be anything."""
 
     def of_property(self, schemas: Schemas, name: str) -> Iterator[Schema]:
-        """What is said of a property's value."""
+        """The schemas of a property's value."""
         for schema in schemas:
             properties, patterns = schema.get("properties"), schema.get("patternProperties")
             declared = isinstance(properties, Mapping) and name in properties
@@ -100,12 +100,12 @@ class ArgumentSchema(SchemaDocument):
                 yield from self.whole(schema.get(key))
 
     def of_names(self, schemas: Schemas) -> Iterator[Schema]:
-        """What is said of the names of an object's properties."""
+        """The schemas of the names of an object's properties."""
         for schema in schemas:
             yield from self.whole(schema.get("propertyNames"))
 
     def of_items(self, schemas: Schemas) -> Iterator[Schema]:
-        """What is said of any item of a list."""
+        """The schemas of any item of a list."""
         for schema in schemas:
             for item in subschemas(schema, ITEMS):
                 yield from self.whole(item)
@@ -114,7 +114,7 @@ class ArgumentSchema(SchemaDocument):
         return any(name in (schema.get("properties") or ()) for schema in schemas)
 
     def is_open(self, schema: Any, seen: set[int] | None = None) -> bool:
-        """Whether a value may hold things of which the schema does not say what they are."""
+        """True if a value may hold things of which the schema does not say what they are."""
         seen = set() if seen is None else seen
         if not isinstance(schema, Mapping):
             return schema is not False
@@ -145,7 +145,7 @@ class ArgumentSchema(SchemaDocument):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How to find a tool's paths and commands."""
+    """Finds a tool's paths and commands."""
 
     schema: Mapping[str, Any]
     tier: Tier
@@ -207,7 +207,7 @@ class Plan(msgspec.Struct, frozen=True):
                 yield from self._visit(part, inner[name], Around(kind, bases, holder), at)
 
     def _is_key(self, name: str, schemas: Schemas, where: tuple[str | int, ...]) -> bool:
-        """Whether a key is itself a path, as in files: {"a/b.txt": "its text"}."""
+        """True for a key that is itself a path, as in files: {"a/b.txt": "its text"}."""
         if "." in name or "/" in name:
             return True
         many = bool(where) and isinstance(where[-1], str) and where[-1].endswith("s")
@@ -216,14 +216,14 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(schema: Mapping[str, Any], tier: Tier) -> Plan | None:
-    """How to find the paths and commands among a tool's arguments; None if the schema has no room for any."""
+    """The plan for a tool's arguments; None if the schema has no room for paths or commands."""
     document = ArgumentSchema(schema)
     has_room = any(_names_some(document, part, tier) for _, part in located(schema)) or document.is_open(schema)
     return Plan(schema, tier, document) if has_room else None
 
 
 def _names_some(document: ArgumentSchema, schema: Mapping[str, Any], tier: Tier) -> bool:
-    """Whether a part of a schema names a path or a command, outright or by a property's name."""
+    """True if a part of a schema names a path or a command, outright or by a property's name."""
     if _said((schema,)) in ("path", "command"):
         return True
     properties = schema.get("properties")
@@ -236,7 +236,7 @@ def _names_some(document: ArgumentSchema, schema: Mapping[str, Any], tier: Tier)
 
 
 def _said(schemas: Schemas) -> Kind | None:
-    """What a schema says outright of a value; that it is a path weighs more than that it is none."""
+    """The kind that a schema names outright; that a value is a path weighs more than that it is none."""
     said: set[Kind] = set()
     for schema in schemas:
         for key, kind in PATH_MARKS.items():
@@ -264,7 +264,7 @@ def _by_name(name: str, tier: Tier) -> Kind | None:
 
 
 def _inherited(name: str, kind: Kind | None, runs: bool, has_folder: bool) -> Kind | None:
-    """What a value is whose own name does not say, by what it stands in and beside."""
+    """The kind of a value whose own name does not say, by what it stands in and beside."""
     plain = _plain(name)
     if plain in CONTENT:
         return None
@@ -310,7 +310,7 @@ def _plain(name: str) -> str:
 
 
 def _plural(where: tuple[str | int, ...]) -> bool:
-    """Whether a list at this place holds several commands, not the words of one."""
+    """True where a list holds several commands, not the words of one."""
     return bool(where) and str(where[-1]).lower() in ("commands", "cmds")
 
 
@@ -324,7 +324,7 @@ def types(schema: Schema) -> set[str]:
 
 
 def takes_free_text(schemas: Iterable[Schema]) -> bool:
-    """Whether a value can be a text that the schema does not spell out."""
+    """True if a value can be a text that the schema does not spell out."""
     schemas = tuple(schemas)
     return not schemas or any(
         not (types(schema) and types(schema) <= NO_TEXT) and "enum" not in schema and "const" not in schema

@@ -68,7 +68,7 @@ class TierRules:
 
     @cached_property
     def paths(self) -> "SensitivePaths":
-        """What no tool may open. Made when a call first has a path: it takes its time to import."""
+        """The files that no tool may open. Made when a call first has a path: it takes its time to import."""
         from toolgate.screening.paths import SensitivePaths
 
         sensitive, allowed, home, own, unwritable = self._path_rules
@@ -76,7 +76,7 @@ class TierRules:
 
     @cached_property
     def commands(self) -> "CommandRules":
-        """What may be run; made when a call first has a command."""
+        """The commands that may run; made when a call first has one."""
         from toolgate.screening.commands import CommandRules
 
         allow, deny = self._command_rules
@@ -130,7 +130,7 @@ class TierRules:
                 self._check_path(entry, found, cwd, looks, self._paths_but(guards.blocked))
 
     def _paths_but(self, blocked: tuple[str, ...]) -> "SensitivePaths":
-        """What a tool may not open whose server has patterns of its own: those weigh more than any exception."""
+        """The files that a tool may not open; patterns of its own server weigh more than any exception."""
         if not blocked:
             return self.paths
         if blocked not in self._narrower:
@@ -213,7 +213,7 @@ def _spellings(found: Guarded) -> Iterator[str]:
 
 
 def _looks_like_a_path(value: str, cwd: Path | None) -> bool:
-    """Whether a text that may be a path or something else looks like one."""
+    """True if a text that may be a path or something else looks like one."""
     if len(value) > MAX_PATH_CHARS or "\n" in value:
         return False
     slash = re.search(r"[/\\]|%2f|%5c", value, re.IGNORECASE) and not re.search(r"\s", value.strip())
@@ -221,7 +221,7 @@ def _looks_like_a_path(value: str, cwd: Path | None) -> bool:
 
 
 def _is_address(text: str, cwd: Path | None) -> bool:
-    """Whether a text is an address of the web and can be nothing else: as a path, http://x/../../a leads to a file."""
+    """True of an address of the web that can be nothing else: as a path, http://x/../../a leads to a file."""
     if not URL.match(text):
         return False
     from urllib.parse import unquote
@@ -265,7 +265,7 @@ def _texts(rest: Any) -> list[str]:
 
 
 def _paths_in(word: str, cwd: Path | None, bases: Sequence[str]) -> Iterator[str]:
-    """What in a word of a command may be a path: the word, what follows = or @ or : in it, or the letter of an option."""
+    """The pieces of a command's word that may be paths: the word, what follows = or @ or : in it, or an option's letter."""
     pieces = {word, *word.split("="), word.lstrip("@"), word[2:] if word.startswith("-") else word}
     addresses = {piece for piece in pieces if _is_address(piece, cwd)}
     if not addresses:
