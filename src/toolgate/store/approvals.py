@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
+from toolgate.settings import ApprovalSettings
 from toolgate.store import grants
 from toolgate.store.database import Rows, Transaction, moment
 from toolgate.store.grants import GrantQuery, GrantRow, instants
@@ -63,13 +64,6 @@ class ApprovalRow(NamedTuple):
     outer_tool: str | None = None
 
 
-class QuestionLimits(NamedTuple):
-    """Limits on the questions to people."""
-
-    user_hourly: int
-    tenant_hourly: int
-
-
 class AskedTooOften(Exception):
     """People were asked as much as they may be within an hour."""
 
@@ -97,14 +91,17 @@ def add(row: ApprovalRow) -> Transaction[None]:
 
 def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
     """One question: of a tenant, or whatever its tenant (None)."""
-    owned = "TRUE" if tenant is None else "tenant_id = :tenant"
-    return select_one(ApprovalRow, "approvals", f"WHERE id = :id AND {owned}", {"id": id, "tenant": tenant})
+    return select_one(ApprovalRow, "approvals", f"WHERE id = :id AND {_owned(tenant)}", {"id": id, "tenant": tenant})
+
+
+def _owned(tenant: str | None) -> str:
+    return "TRUE" if tenant is None else "tenant_id = :tenant"
 
 
 def covered_or_waiting(
     draft: ApprovalRow,
     busy: Collection[str],
-    bounds: QuestionLimits,
+    settings: ApprovalSettings,
     *,
     honours: Callable[[str], bool] | None,
     join: bool,
@@ -134,8 +131,8 @@ def covered_or_waiting(
         return None, waiting, False
     if not may_ask or (yield from _count_waiting(draft)) >= MAX_WAITING_QUESTIONS:
         return None, None, False
-    yield from _check_hour(draft, bounds.user_hourly, "questions_per_hour", "AND user_id = :user")
-    yield from _check_hour(draft, bounds.tenant_hourly, "tenant_questions_per_hour", "")
+    yield from _check_hour(draft, settings.questions_per_hour, "questions_per_hour", "AND user_id = :user")
+    yield from _check_hour(draft, settings.tenant_questions_per_hour, "tenant_questions_per_hour", "")
     yield from add(draft)
     if sealed is not None:
         yield "UPDATE approvals SET sealed = :sealed WHERE id = :id", {"id": draft.id, "sealed": sealed}
@@ -286,11 +283,8 @@ def listed(
 ) -> Transaction[list[ApprovalRow]]:
     """Questions of a tenant or of all (None), oldest first: those in one state (see STATE_SQL), or all; from the start, or
     those after one, given by its instant and id."""
-    chosen = [STATE_SQL[state] if state is not None else "TRUE"]
-    values: dict[str, Any] = {"moment": at, "most": most}
-    if tenant is not None:
-        chosen.append("tenant_id = :tenant")
-        values["tenant"] = tenant
+    chosen = [STATE_SQL[state] if state is not None else "TRUE", _owned(tenant)]
+    values: dict[str, Any] = {"moment": at, "most": most, "tenant": tenant}
     if since is not None:
         chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
         values["since"], values["last"] = since
@@ -301,9 +295,9 @@ def listed(
 def ids(table: Literal["approvals", "grants"], tenant: str | None, beginning: str) -> Transaction[list[tuple[str, str]]]:
     """The ids that begin so, of a tenant or of all (None), each with its tenant; at most two: enough to tell whether one is
     meant."""
-    owned = "TRUE" if tenant is None else "tenant_id = :tenant"
     rows: Rows = yield (
-        f"SELECT id, tenant_id FROM {table} WHERE {owned} AND substr(id, 1, :length) = :beginning ORDER BY id LIMIT 2",
+        f"SELECT id, tenant_id FROM {table} WHERE {_owned(tenant)} AND substr(id, 1, :length) = :beginning "
+        "ORDER BY id LIMIT 2",
         {"tenant": tenant, "beginning": beginning, "length": len(beginning)},
     )
     return [(id, owner) for id, owner in rows]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -171,12 +171,11 @@ def usage(by: By, since: datetime, tenant: str | None = None) -> Transaction[lis
     """Counts the calls that ran since then, and what they cost."""
     whose, name = _GROUPS[by]
     where = "at >= :since" if tenant is None else "at >= :since AND tenant_id = :tenant"
-    parameters: dict[str, Any] = {"since": int(since.timestamp() * 1_000_000)}
     rows = yield (
         f"SELECT {whose} AS whose, {name} AS name, "
         "SUM(CASE WHEN feature_code = 'tool_invocations' THEN quantity ELSE 0 END), "
         "SUM(CASE WHEN feature_code = 'tool_cost' THEN quantity ELSE 0 END) "
         f"FROM tool_usage WHERE {where} GROUP BY whose, name",
-        parameters if tenant is None else {**parameters, "tenant": tenant},
+        {"since": int(since.timestamp() * 1_000_000), "tenant": tenant},
     )
     return [CostLine(None if row[1] is None else str(row[1]), row[0], int(row[2]), int(row[3])) for row in rows]

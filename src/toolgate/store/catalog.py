@@ -80,9 +80,8 @@ def _upsert(rows: Sequence[CatalogRow]) -> tuple[str, dict[str, Any]]:
     parameters: dict[str, Any] = {"moment": now()}
     values = []
     for index, row in enumerate(rows):
-        letters = _letters(index)
-        parameters.update({f"{name}_{letters}": value for name, value in row._asdict().items()})
-        values.append("(" + ", ".join(f":{name}_{letters}" for name in row._fields) + ", :moment, :moment)")
+        parameters.update({f"{name}_{index}": value for name, value in row._asdict().items()})
+        values.append("(" + ", ".join(f":{name}_{index}" for name in row._fields) + ", :moment, :moment)")
     return (
         f"INSERT INTO tool_catalog ({', '.join(CatalogRow._fields)}, created_at, updated_at) VALUES {', '.join(values)} "
         "ON CONFLICT (name) DO UPDATE SET description = excluded.description, params = excluded.params, "
@@ -91,12 +90,6 @@ def _upsert(rows: Sequence[CatalogRow]) -> tuple[str, dict[str, Any]]:
         "updated_at = excluded.updated_at",
         parameters,
     )
-
-
-def _letters(index: int) -> str:
-    """Parameter names are letters only: 0 is a, 25 z, 26 ba."""
-    text = chr(97 + index % 26)
-    return text if index < 26 else _letters(index // 26) + text
 
 
 def epoch() -> Transaction[int]:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,23 +110,23 @@ class Verifier:
         seq, at, kind, call_id, tenant, tool, status, body, digest = row
         self.rows += 1
         if seq <= 0:
-            self._fault(f"row {seq} ({kind} of call {call_id}) does not belong to the log, which begins at 1")
+            self.add_fault(f"row {seq} ({kind} of call {call_id}) does not belong to the log, which begins at 1")
             return
         if seq <= self.head.seq:
-            self._fault(f"row {seq} ({kind} of call {call_id}) is there twice")
+            self.add_fault(f"row {seq} ({kind} of call {call_id}) is there twice")
             return
         if seq != self.head.seq + 1:
             gone = f"{self.head.seq + 1}" if seq == self.head.seq + 2 else f"{self.head.seq + 1} to {seq - 1}"
-            self._fault(f"row {gone} is missing")
+            self.add_fault(f"row {gone} is missing")
             self.head = Head(seq, digest)
         else:
             expected = link(self.head, (at, kind, call_id, tenant, tool, status, body.encode()))[-1]
             if expected != digest:
-                self._fault(f"row {seq} ({kind} of call {call_id}) is not what was written")
+                self.add_fault(f"row {seq} ({kind} of call {call_id}) is not what was written")
             self.head = Head(seq, digest)
         noted = self._missing.pop(seq, None)
         if noted is not None and noted != digest:
-            self._fault(f"row {seq} has another hash than the one noted outside the database")
+            self.add_fault(f"row {seq} has another hash than the one noted outside the database")
         if self._trees:
             self._compare(seq, digest)
 
@@ -136,27 +137,23 @@ class Verifier:
                 tree.append(added)
         for claim in self._claims.pop(seq, ()):
             if digest != claim.hash or self._trees[claim.first].root() != claim.root:
-                self._fault(f"rows up to {seq} are not those that {claim.words}: the log was rewritten")
+                self.add_fault(f"rows up to {seq} are not those that {claim.words}: the log was rewritten")
 
     def verdict(self) -> LogVerdict:
         warnings = []
         if self._noted is None and self.rows:
             warnings.append("no head is noted outside the database, so a cut tail cannot be seen")
         elif self._noted is not None and self._noted.damaged:
-            self._fault(f"{self._noted.damaged} lines of the head file cannot be read")
+            self.add_fault(f"{self._noted.damaged} lines of the head file cannot be read")
         cut = [seq for seq in self._missing if seq > self.head.seq]
         if cut:
-            self._fault(f"the tail is cut: the log ends at {self.head.seq}, but row {max(cut)} had been written")
+            self.add_fault(f"the tail is cut: the log ends at {self.head.seq}, but row {max(cut)} had been written")
         for seq in sorted(seq for seq in self._claims if seq > self.head.seq)[-1:]:
             words = self._claims[seq][0].words
-            self._fault(f"the tail is cut: the log ends at {self.head.seq}, but it had {seq} rows, of which {words}")
+            self.add_fault(f"the tail is cut: the log ends at {self.head.seq}, but it had {seq} rows, of which {words}")
         return LogVerdict(self.rows, self.head, self.faults, warnings)
 
     def add_fault(self, words: str) -> None:
-        """Something that was found elsewhere."""
-        self._fault(words)
-
-    def _fault(self, words: str) -> None:
         if len(self.faults) < self._most:
             self.faults.append(words)
 
@@ -214,7 +211,11 @@ class HeadFile:
         """Note a head that was just written; `hash_at` tells what the log holds at a sequence number. An earlier line is
         replaced only if it can be read and the log still holds it: otherwise it stays, as evidence."""
         line = f"{head.seq:020d} {head.hash} {time.time_ns() // 1000:020d}\n".encode()
-        with self._open() as handle:
+        with locked(self.path) as file:
+            handle = file.fileno()
+            if hasattr(os, "fchmod") and os.fstat(handle).st_mode & 0o077:  # of an earlier version, or restored
+                with contextlib.suppress(PermissionError):
+                    os.fchmod(handle, 0o600)
             offset = size = os.fstat(handle).st_size
             last = self._line(handle, size)
             if last is None and size:
@@ -242,40 +243,20 @@ class HeadFile:
         before = self._line(handle, size - HEAD_LINE_BYTES)
         return before is not None and before[1] > time.time() - KEEP_SECONDS
 
-    def _open(self) -> "_LockedFile":
-        handle = locked(self.path)
-        if hasattr(os, "fchmod") and os.fstat(handle.descriptor).st_mode & 0o077:  # of an earlier version, or restored
-            with contextlib.suppress(PermissionError):
-                os.fchmod(handle.descriptor, 0o600)
-        return handle
-
 
 def _parse(line: bytes) -> tuple[Head, float] | None:
     found = _LINE.match(line)
     return (Head(int(found[1]), found[2].decode()), int(found[3]) / 1e6) if found else None
 
 
-def locked(path: Path, *, wait: bool = True) -> "_LockedFile":
-    """A file that is locked as long as it is held, made if it is not there. Without `wait`, raises BlockingIOError where
+def locked(path: Path, *, wait: bool = True) -> FileIO:
+    """Opens a file that is locked until it is closed, made if it is not there. Without `wait`, raises BlockingIOError where
     somebody else holds it."""
-    return _LockedFile(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), wait)
-
-
-class _LockedFile:
-    """A locked file descriptor; closed, and so unlocked, at the end of a block."""
-
-    def __init__(self, descriptor: int, wait: bool) -> None:
-        self.descriptor = descriptor
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BaseException:
-            os.close(descriptor)
-            raise
-
-    def __enter__(self) -> int:
-        return self.descriptor
-
-    def __exit__(self, *_error: object) -> None:
-        os.close(self.descriptor)
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        file.close()
+        raise
+    return file

@@ -80,10 +80,7 @@ def find(id: str) -> Transaction[tuple[ApiKey, str] | None]:
 def listed(tenant: str | None = None) -> Transaction[list[ApiKey]]:
     """All keys, or those of a tenant; oldest first."""
     where = "" if tenant is None else "WHERE tenant_id = :tenant "
-    rows = yield (
-        f"SELECT {KEY_COLUMNS} FROM api_keys {where}ORDER BY created_at, id",
-        {} if tenant is None else {"tenant": tenant},
-    )
+    rows = yield f"SELECT {KEY_COLUMNS} FROM api_keys {where}ORDER BY created_at, id", {"tenant": tenant}
     return [_key(row) for row in rows]
 
 
@@ -110,10 +107,8 @@ def used(id: str, at: datetime, at_most_every: timedelta) -> Transaction[None]:
 
 def key_for(purpose: str) -> Transaction[str]:
     """The sealing key of a purpose. Whoever asks first makes it; who asks at the same moment gets the same one."""
-    yield (
-        "INSERT INTO sealing_keys (purpose, secret) VALUES (:purpose, :secret) ON CONFLICT (purpose) DO NOTHING",
-        {"purpose": purpose, "secret": token_hex(32)},
-    )
+    sql, row = insert("sealing_keys", {"purpose": purpose, "secret": token_hex(32)})
+    yield f"{sql} ON CONFLICT (purpose) DO NOTHING", row
     key = yield from known_key(purpose)
     assert key is not None
     return key

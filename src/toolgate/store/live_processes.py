@@ -16,6 +16,7 @@ from uuid_utils import uuid7
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Store, Transaction, now
+from toolgate.store.sql import upsert
 from toolgate.tasks import repeat, start_task
 
 IS_DEAD = "process_id NOT IN (SELECT id FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until)"
@@ -39,11 +40,7 @@ def awake() -> float:
 
 
 def beat(process: str) -> Transaction[None]:
-    yield (
-        "INSERT INTO processes (id, seen_at) VALUES (:id, :moment) "
-        "ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at",
-        {"id": process, "moment": now()},
-    )
+    yield upsert("processes", {"id": process, "seen_at": now()}, ("id",))
 
 
 def gone(process: str) -> Transaction[None]:
@@ -61,7 +58,9 @@ class Presence:
         self.id = str(uuid7())
         self._beating: asyncio.Task[None] | None = None
         self._seen: float | None = None
-        self._lapses = 0
+        self.lapses = 0
+        """The number of times that this App was without a sign for so long that others may have taken it for dead. While it
+        is fresh and this has not changed, what was taken in its name is still its own."""
 
     async def show(self) -> None:
         """Be seen, before anything is taken in this App's name."""
@@ -81,12 +80,6 @@ class Presence:
         """Tells whether the last sign is so young that nobody can take this App for dead now."""
         return self._seen is not None and awake() - self._seen < self.seconds / 2
 
-    @property
-    def lapses(self) -> int:
-        """The number of times that this App was without a sign for so long that others may have taken it for dead. While it
-        is fresh and this has not changed, what was taken in its name is still its own."""
-        return self._lapses
-
     async def leave(self) -> None:
         """Lets others settle what is still held in this App's name."""
         if self._beating is not None:
@@ -104,5 +97,5 @@ class Presence:
         before, began = self._seen, awake()
         await self._store.transact(beat(self.id))
         if before is None or awake() - before >= self.seconds / 2:
-            self._lapses += 1
+            self.lapses += 1
         self._seen = began

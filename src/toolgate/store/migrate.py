@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Transaction
+from toolgate.store.sql import insert
 
 SQLITE = {
     "@json": "TEXT",
@@ -69,8 +70,5 @@ def upgrade(dialect: dict[str, str]) -> Transaction[int]:
         if migration.number > current:
             for statement in statements(migration.text, dialect):
                 yield statement, {}
-            yield (
-                "INSERT INTO toolgate_schema (number, name) VALUES (:number, :name)",
-                {"number": migration.number, "name": migration.name},
-            )
+            yield insert("toolgate_schema", {"number": migration.number, "name": migration.name})
     return known[-1].number

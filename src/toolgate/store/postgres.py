@@ -231,7 +231,7 @@ def _translate(sql: str) -> tuple[str, list[str]]:
             names.append(found[1])
         return f"${names.index(found[1]) + 1}"
 
-    return re.sub(r"(?<!:):([a-z_]+)", number, sql), names
+    return re.sub(r"(?<!:):([a-z_][a-z0-9_]*)", number, sql), names
 
 
 def _explain(url: str, error: Exception) -> StoreError:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from toolgate.store.database import Transaction
+from toolgate.store.sql import upsert
 
 SLICES = {3_600: 60, 86_400: 900}
 """Seconds of a slice, by the seconds of the window."""
@@ -36,11 +37,7 @@ def take(counts: Iterable[RateLimitCount], now: float) -> Transaction[None]:
     """Counts a call in all of these, or raises RateExceeded for the one with the longest wait."""
     wanted = sorted(counts)
     for count in wanted:
-        yield (
-            "INSERT INTO rate_counts (name, slice, calls) VALUES (:name, :slice, 0) "
-            "ON CONFLICT (name, slice) DO UPDATE SET calls = 0",
-            {"name": count.name, "slice": LOCK},
-        )
+        yield upsert("rate_counts", {"name": count.name, "slice": LOCK, "calls": 0}, ("name", "slice"))
     refused = yield from longest_wait(wanted, now)
     if refused is not None:
         raise refused

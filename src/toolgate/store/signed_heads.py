@@ -152,9 +152,5 @@ def begin_anew(first: int) -> Transaction[None]:
 
 
 def hashes(after: int, up_to: int, most: int) -> Transaction[Rows]:
-    return (
-        yield (
-            "SELECT seq, hash FROM audit_log WHERE seq > :after AND seq <= :last ORDER BY seq LIMIT :most",
-            {"after": after, "last": up_to, "most": most},
-        )
-    )
+    sql = "SELECT seq, hash FROM audit_log WHERE seq > :after AND seq <= :last ORDER BY seq LIMIT :most"
+    return (yield sql, {"after": after, "last": up_to, "most": most})

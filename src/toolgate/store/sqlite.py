@@ -110,7 +110,6 @@ class SqliteStore(LoggedStore):
     # -- the log
 
     def _commit(self, batch: list[QueuedWrite]) -> Answers:
-        """Everything that waits, in one transaction. Runs in the writer's thread."""
         connection = self._connection
         assert connection is not None
         answers: Answers = []

@@ -33,7 +33,7 @@ from toolgate.pipeline.held_resources import HoldingGate, hold
 from toolgate.pipeline.usage import Estimate
 from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals
-from toolgate.store.approvals import ApprovalRow, AskedTooOften, QuestionLimits
+from toolgate.store.approvals import ApprovalRow, AskedTooOften
 from toolgate.store.grants import MAX_CLOCK_SKEW, GrantRow
 
 KEEP_QUESTIONS = timedelta(days=90)
@@ -62,7 +62,7 @@ class Consent(HoldingGate):
         self._store, self._who, self._note, self._workspace, self._policy_hash, self._clock = room
         self.grants = Grants(room)
         self.questions = Questions(room, self.grants, validate, mask)
-        self._bounds = QuestionLimits(settings.questions_per_hour, settings.tenant_questions_per_hour)
+        self._settings = settings
         self._continuations = continuations
         self._lasts = timedelta(seconds=settings.expire_seconds)
         self._approvers: list[Approver] = []
@@ -275,7 +275,7 @@ class Consent(HoldingGate):
             busy = frozenset(self.questions.awaited)
             work = self._store.transact(
                 approvals.covered_or_waiting(
-                    draft, busy, self._bounds, honours=honours, join=join, may_ask=may_ask, sealed=sealed
+                    draft, busy, self._settings, honours=honours, join=join, may_ask=may_ask, sealed=sealed
                 )
             )
             try:
