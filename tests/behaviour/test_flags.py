@@ -186,7 +186,7 @@ async def test_what_an_organisation_enforces_nobody_can_disable(database: str, t
 async def test_a_change_reaches_the_others_on_the_same_database_without_a_restart(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.app.store_sync.EPOCH_POLL_SECONDS", 3_600)
+    monkeypatch.setattr("toolgate.app.sync.EPOCH_POLL_SECONDS", 3_600)
     here: dict[str, Any] = {"database_url": database, "entry_points": False}
     async with App.open(home=tmp_path / "a", **here) as one, App.open(home=tmp_path / "b", **here) as other:
         await one.tools.set_enabled("echo", False, tenant="acme")

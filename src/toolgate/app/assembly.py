@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from toolgate.app.events import Events
-from toolgate.app.policy_sync import PolicySync
 from toolgate.app.secrets import ServerSecrets
-from toolgate.app.store_sync import StoreSync
+from toolgate.app.sync import PolicySync, StoreSync
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
 from toolgate.errors import CallError

@@ -1,5 +1,5 @@
 """Keeps the catalog and its record in the store in step: tools that were registered go onto the record, flags and dynamic
-tools that are on it come into the catalog. `app/store_sync.py` reads the record."""
+tools that are on it come into the catalog. `app/sync.py` reads the record."""
 
 import asyncio
 import logging
