@@ -20,7 +20,7 @@ class AuditFacet(Facet):
 
     @property
     def is_signed(self) -> bool:
-        """Whether heads of the log are signed (setting audit.key)."""
+        """True if heads of the log are signed (setting audit.key)."""
         return self._parts.heads is not None
 
     async def verify(self, heads: Iterable[SignedHead | None] = ()) -> LogVerdict:

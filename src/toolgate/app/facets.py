@@ -76,7 +76,7 @@ class IdempotencyFacet(Facet):
 
     @property
     def lease_seconds(self) -> float:
-        """How long it takes at most until the calls of a process that died are known to have no end."""
+        """The longest time until the calls of a process that died are known to have no end."""
         return self._parts.presence.seconds
 
     async def unsettled(self, tenant: str | None = None) -> "list[KeyRow]":

@@ -26,7 +26,7 @@ class Lifecycle:
         self._parts = parts
         self._tools = tools
         self._held = contextlib.AsyncExitStack()
-        """What `end` lets go of, last taken first."""
+        """The parts that `end` closes, last opened first."""
 
     async def start(self) -> None:
         """Opens the store, loads all tools and starts what runs in the background. What fails here is closed again."""

@@ -20,7 +20,7 @@ class SecretSource(NamedTuple):
     name: str
     secrets: tuple[ListedSecret, ...]
     why_not: str | None
-    """Why it can't be used; None: it can."""
+    """The reason why it can't be used; None: it can."""
 
 
 class CredentialTest(NamedTuple):

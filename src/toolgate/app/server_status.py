@@ -33,9 +33,9 @@ class ServerStatus(NamedTuple):
     items: DefinitionCounts
     """Prompts, resources and resource templates."""
     listed_at: datetime | None
-    """When it was last asked what it has; None: never, or it was another program then."""
+    """The time when it was last asked what it has; None: never, or it was another program then."""
     about: dict[str, Any]
-    """What it said of itself: protocol, capabilities, info."""
+    """Its own description: protocol, capabilities, info."""
     problem: str | None = None
     issuer: str | None = None
     """The authorization server that its login is pinned to."""

@@ -96,7 +96,7 @@ class PolicySync:
     """The policy in force."""
 
     data: PolicyData
-    """What the policy decides by; known when the App is open."""
+    """The data that the policy decides by; known when the App is open."""
 
     def __init__(self, parts: "Parts") -> None:
         self._parts = parts

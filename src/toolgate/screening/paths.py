@@ -77,7 +77,7 @@ class SensitivePaths:
         doubtful: bool = False,
         looks: FolderLookups | None = None,
     ) -> str | None:
-        """Why the path is refused; None if it is innocent.
+        """Gives the reason why the path is refused; None if it is innocent.
 
         `holder`: it is a folder that only holds what is written. `doubtful`: it may be no path at all, so where there is no
         such file, a name that merely suggests secrets is innocent. `looks` is what a call has seen of the file system.
@@ -237,7 +237,7 @@ class _Judgement(NamedTuple):
     doubtful: bool
 
     def reading(self, reading: str) -> str | None:
-        """Why one reading is refused, by its own name and by that of the file it leads to."""
+        """Gives the reason why one reading is refused, by its own name and by that of the file it leads to."""
         path = _joined(self.base, reading)
         flat = os.path.normpath(path)
         names = dict.fromkeys((flat, os.path.realpath(path), os.path.realpath(flat)))

@@ -74,7 +74,7 @@ class SpentBefore(NamedTuple):
     starts: str
     """The first day of the period."""
     since: datetime
-    """When it began."""
+    """The instant of its beginning."""
     accounts: dict[str, int]
     """Nano-dollars, by account."""
     up_to: int

@@ -88,7 +88,7 @@ class HeadClaim(NamedTuple):
     hash: str
     root: str
     words: str
-    """Who says so, for people."""
+    """The signer and the time, for people."""
 
 
 class Verifier:
@@ -164,7 +164,7 @@ class HeadFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trouble: str | None = None
-        """Why the head could not be noted, the last time."""
+        """The reason why the head could not be noted, the last time."""
 
     def read(self) -> NotedHeads | None:
         """All that is noted; None if there is no file, or an empty one. Raises StoreError if it can't be read."""

@@ -22,7 +22,7 @@ FOLDER_MODE, FILE_MODE, OTHERS = 0o700, 0o600, 0o077
 IGNORE = ".gitignore"
 OWN_NAME = ".toolgate"
 OWN_FILES = ("toolgate.db", "audit.", "secrets.", ".secrets.", IGNORE)
-"""How the names of files begin that are Toolgate's in any folder that is named as its home."""
+"""The beginnings of the names of files that are Toolgate's in any folder that is named as its home."""
 SQLITE_FILES = ("", "-wal", "-shm", "-journal")
 LEFTOVER_SUFFIXES = ("-wal", "-journal")
 LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)

@@ -27,7 +27,7 @@ class HeadKeys(Protocol):
     """Signs heads, and knows what signed them before. A KMS is one of these: `App.sign_heads_with`."""
 
     place: str
-    """Where the keys are, for people."""
+    """The place of the keys, for people."""
 
     def key_id(self) -> str:
         """The key that signs now; made if there is none. Raises StoreError."""

@@ -21,7 +21,7 @@ MAX_KEYS_AT_ONCE = 1_000
 SAME_KEY = "tenant_id = :tenant AND user_id = :user AND key = :key"
 SAME = ("tenant_id", "user_id", "key")
 TAKEN = ("call_id", "process_id", "tool_name", "args_hash", "role_hash", "state", "created_at", "updated_at")
-"""What a call that takes the key of a forgotten one changes."""
+"""The columns that a call changes when it takes the key of a forgotten one."""
 IDEMPOTENCY_COLUMNS = (
     "tenant_id, user_id, key, call_id, process_id, tool_name, args_hash, role_hash, state, outcome, settled_by, created_at, "
     "updated_at"

@@ -23,7 +23,7 @@ IS_DEAD = "process_id NOT IN (SELECT id FROM processes WHERE seen_at > :alive_si
 """For a WHERE clause over rows with a process_id; its parameters come from `alive_since`."""
 FORGET = timedelta(days=1)
 LEAVE_SECONDS = 5
-"""How long leaving waits for a store that does not answer."""
+"""The time that leaving waits for a store that does not answer."""
 
 logger = logging.getLogger("toolgate.store")
 

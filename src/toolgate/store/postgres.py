@@ -25,10 +25,10 @@ LOG_LOCK = 0x746F6F6C  # "tool"
 SCHEMA_LOCK = LOG_LOCK + 1
 CONNECT_SECONDS = 10
 COMMAND_SECONDS = 60
-"""How long a statement may take, and how long it waits for a connection of the pool: where the server does not answer, those
-who wait would be told so one after the other, or never."""
+"""The time that a statement may take, and that it waits for a connection of the pool: where the server does not answer,
+those who wait would be told so one after the other, or never."""
 TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What asyncpg raises when the database, or the way to it, is the problem."""
+"""The errors that asyncpg raises when the database, or the way to it, is the problem."""
 
 logger = logging.getLogger("toolgate.store")
 

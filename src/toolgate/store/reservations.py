@@ -26,7 +26,7 @@ THRESHOLDS = (100, 80)
 MAX_ACCOUNT_NANO = 2**62
 """No account holds more: the sums in the statements below must fit into 64 bits."""
 RETENTION = {"settled": timedelta(days=1), "reaped": timedelta(days=30)}
-"""How long a reservation is remembered, so that settling it again has no effect."""
+"""The time that a reservation is remembered, so that settling it again has no effect."""
 _Key = dict[str, Any]
 _State = Literal["held", "settled", "reaped"]
 
@@ -212,7 +212,7 @@ class _EndedReservation(NamedTuple):
 
     reserved: int
     spent: int
-    """What a reaper assumed."""
+    """As a reaper assumed."""
     accounts: list[_Key]
 
 

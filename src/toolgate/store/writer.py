@@ -25,7 +25,7 @@ from toolgate.store.database import LogRecord, LogRow, Transaction
 from toolgate.threads import to_thread
 
 LINGER_SECONDS = 0.01
-"""How long a record that nobody waits for may lie, so that more can join it."""
+"""The time that a record may lie for which nobody waits, so that more can join it."""
 MAX_WRITE_SECONDS = 0.05
 """Within this a record that was handed over is on disk: what `Store.append` promises."""
 SLOW_SECONDS = 0.02
@@ -36,7 +36,7 @@ FEW_RECORDS = 64
 MAX_QUEUED_RECORDS = 200_000
 """Records waiting at which no more are taken: the database has not accepted any for long."""
 WRITER_CLOSE_SECONDS = 10
-"""How long closing waits for a database that does not answer."""
+"""The time that closing waits for a database that does not answer."""
 
 logger = logging.getLogger("toolgate.store")
 
@@ -86,14 +86,14 @@ class LoggedStore(ABC):
         self._oldest = 0.0
         """No record that is not on disk was handed over before this, by the monotonic clock."""
         self._relief: asyncio.Future[None] | None = None
-        """What callers that were asked to wait are waiting for."""
+        """Done when callers that were asked to wait may go on."""
         self._wake = threading.Semaphore(0)
         self._hurry = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._keep_writing, name=f"toolgate-{name}", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.trouble: str | None = None
-        """Why the last commit failed, if it did."""
+        """The reason why the last commit failed, if it did."""
 
     @abstractmethod
     def _commit(self, batch: list[QueuedWrite]) -> Answers:

@@ -38,7 +38,7 @@ TOOL_CHECK_SECONDS = 5.0
 """The time that a tool's own health check has."""
 LOW_DISK_BYTES = 200_000_000
 PACKAGES = {"file": "cryptography", "keyring": "keyring"}
-"""What each store of secrets needs."""
+"""The package that each store of secrets needs."""
 CHECK_OF_ERROR: dict[type[ToolgateError], str] = {
     Untrusted: "trust", SettingsError: "settings", MissingExtra: "extras", PolicyError: "policy", CoordinationError: "redis",
 }  # fmt: skip

@@ -169,7 +169,7 @@ class Connection:
         self.header_maps: dict[str, Mapping[tuple[str, ...], str]] = {}
         """By tool: the arguments that are also sent as headers."""
         self.reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Why it ended, as a sentence; set by the supervisor."""
+        """The reason why it ended, as a sentence; set by the supervisor."""
         self._notice = notice
         self._watched = InboundStream(name, channel.read, masker)
         self.dispatch = CorrelatingDispatcher(

@@ -75,7 +75,7 @@ class StdoutReader(ObjectReceiveStream[SessionMessage | Exception]):
         self.finished = False
         """True once the program closed its stdout."""
         self.broken: str | None = None
-        """Why reading stopped, if it was not the program that ended."""
+        """The reason why reading stopped, if it was not the program that ended."""
 
     async def receive(self) -> SessionMessage | Exception:
         looked = 0
@@ -199,7 +199,7 @@ class StdioChannel:
             del self._errors[:-MAX_STDERR_BYTES]
 
     async def why(self) -> str | None:
-        """Why it ended; None if it has not."""
+        """Gives the reason why it ended; None if it has not."""
         box = self._program.box
         if self.read.broken is not None or not self.read.finished:
             return self.read.broken
