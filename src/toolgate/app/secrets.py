@@ -1,6 +1,6 @@
 """`app.secrets`: secrets that tools and servers are given. Names go out, values never do."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -137,10 +137,6 @@ class ServerSecrets:
     def find(self, name: str) -> str | None:
         """A secret that the settings of a server name."""
         return self._secrets.find_own(name, OF_SERVERS)
-
-    def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of these names that are not set."""
-        return [name for name in names if self.find(name) is None]
 
     def login(self, name: str) -> str | None:
         """A part of a server's login, for that server alone: settings can't name it."""

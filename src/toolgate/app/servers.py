@@ -371,7 +371,7 @@ class ServersFacet(CallableFacet):
 
     def missing_secrets(self, settings: ServerSettings) -> list[str]:
         """Gives the names of the secrets that a server is to be given, and that are not set."""
-        return self._parts.server_secrets.missing(secrets_in(settings))
+        return [name for name in secrets_in(settings) if self._parts.server_secrets.find(name) is None]
 
     def _check_needed(self, one: ImportedServer, use: Collection[str]) -> None:
         """Refuses a secret that is there already: it was set for something else, and whoever wrote the file chose its names

@@ -233,7 +233,7 @@ class McpTools:
 
     def mask_secrets(self, server: str, values: Iterable[str]) -> None:
         """Masks secrets that a call is about to hand a server, in whatever it says."""
-        self._engine[server].mask_secrets(values)
+        self._engine[server].masker.learn_call_secrets(values)
 
     # -- from the store
 

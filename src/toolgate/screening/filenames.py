@@ -322,16 +322,13 @@ HIDDEN = re.compile(r"/(?:\.[^/]|library(?=/|\Z)|appdata(?=/|\Z))[^/]*")
 def hidden_in_home(path: str, homes: tuple[str, ...]) -> bool:
     """Tells whether an absolute path with slashes is hidden in a home. `homes` are more homes, in lower case."""
     lower = path.lower()
-    entry = next(filter(None, (_hidden(lower, home) for home in (*homes, *_any_home(lower)))), None)
+    other = ANY_HOME.match(lower)
+    known = homes if other is None else (*homes, other[0])
+    entry = next(filter(None, (_hidden(lower, home) for home in known)), None)
     if entry is None:
         return False
     here = os.path.realpath(Path.cwd()).replace(os.sep, "/").lower()
-    return not (_inside(here, entry) and _inside(lower, here))
-
-
-def _any_home(path: str) -> tuple[str, ...]:
-    found = ANY_HOME.match(path)
-    return () if found is None else (found[0],)
+    return not (is_inside(here, entry) and is_inside(lower, here))
 
 
 def _hidden(path: str, home: str) -> str | None:
@@ -342,5 +339,5 @@ def _hidden(path: str, home: str) -> str | None:
     return None if found is None else path[: found.end()]
 
 
-def _inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
+def is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

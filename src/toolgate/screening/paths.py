@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 from toolgate.errors import Denied
-from toolgate.screening.filenames import hidden_in_home, holds, runs, runs_by_name
+from toolgate.screening.filenames import hidden_in_home, holds, is_inside, runs, runs_by_name
 from toolgate.screening.folder_search import MAGIC, FolderLookups, LookupLimitExceeded, slashed
 from toolgate.screening.lookalikes import fold, fold_lower
 from toolgate.screening.safe_open import PathEscape, name_of, open_beneath, open_plainly
@@ -192,13 +192,13 @@ class SensitivePaths:
         for file in self._own:
             for known in looks.places(file):
                 is_beside = lower.startswith(f"{known}-")  # SQLite keeps some of it in name-wal and name-shm
-                if is_beside or _inside(lower, known):
+                if is_beside or is_inside(lower, known):
                     return "Toolgate's own data"
         if not writing:
             return None
         for file in (*self._own, *self.unwritable):
             for known in looks.places(file):
-                if _inside(lower, known) or (not holder and _inside(known, lower) and not _around(lower)):
+                if is_inside(lower, known) or (not holder and is_inside(known, lower) and not _around(lower)):
                     return "what Toolgate is set up by"
         return None
 
@@ -238,7 +238,7 @@ class _Judgement(NamedTuple):
 
     def reading(self, reading: str) -> str | None:
         """Gives the reason why one reading is refused, by its own name and by that of the file it leads to."""
-        path = _joined(self.base, reading)
+        path = os.path.join(self.base, reading)  # noqa: PTH118 - Path would fold the spelling
         flat = os.path.normpath(path)
         names = dict.fromkeys((flat, os.path.realpath(path), os.path.realpath(flat)))
         for name in names:
@@ -282,17 +282,9 @@ def run_by_name(name: str) -> str | None:
     return next(filter(None, map(runs_by_name, (name, fold(name), fold_lower(name)))), None)
 
 
-def _inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def _around(folder: str) -> bool:
     """True if we work in a folder or below it: it is named all the time, and not in order to move it."""
-    return _inside(slashed(str(Path.cwd())).lower(), folder)
-
-
-def _joined(base: Path, path: str) -> str:
-    return os.path.join(base, path)  # noqa: PTH118 - Path would fold the spelling
+    return is_inside(slashed(str(Path.cwd())).lower(), folder)
 
 
 def _compiled(pattern: str, home: str) -> re.Pattern[str]:

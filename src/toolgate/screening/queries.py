@@ -79,6 +79,10 @@ class Token(NamedTuple):
     """Words and names in small letters."""
 
 
+LOCKING = frozenset(Token("word", word) for word in ("update", "share", "no", "key"))
+"""Words that follow FOR where rows are locked."""
+
+
 def check_query(sql: str) -> None:
     """Raises Denied (SECURITY_VIOLATION) if it does anything but ask."""
     if not isinstance(sql, str) or not sql.strip():
@@ -180,12 +184,7 @@ def _check_word(token: Token, before: Token | None, after: Token | None) -> None
         return
     if token.value == "into":
         raise _refused("it has INTO: it would make a table")
-    if (
-        token.value == "for"
-        and after is not None
-        and after.kind == "word"
-        and after.value in ("update", "share", "no", "key")
-    ):
+    if token.value == "for" and after in LOCKING:
         raise _refused("it would lock what it reads (FOR UPDATE)")
     if token.value in CHANGING and not _is_column(before, after):
         raise _refused(f"it has {token.value.upper()}; if that is the name of a column, put it in double quotes")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from toolgate.screening import MASK
+from toolgate.screening.secret_patterns import mask_spans
 
 STRONG = frozenset(
     {"password", "passwords", "passwd", "passphrase", "pwd", "secret", "secrets", "token", "apikey", "apikeys"}
@@ -92,13 +93,7 @@ def without_assigned(text: str, rank: Rank) -> str:
     """A text without the values that are assigned in it to names of secrets: in settings, scripts, YAML, JSON and logs."""
     if "=" not in text and ":" not in text:
         return text
-    spans = sorted({*_assigned(text, rank), *_blocks(text, rank)})
-    parts, end = [], 0
-    for first, last in spans:
-        if first >= end:
-            parts += [text[end:first], MASK]
-            end = last
-    return "".join([*parts, text[end:]]) if spans else text
+    return mask_spans(text, (*_assigned(text, rank), *_blocks(text, rank)))
 
 
 def _assigned(text: str, rank: Rank) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cache, lru_cache
 from html import escape, unescape
+from os.path import commonprefix
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote_plus
 
@@ -176,7 +177,7 @@ class Masker:
         if not present:
             return text
         pattern = "|".join(map(re.escape, present))
-        return _replaced(text, [found.span() for found in re.finditer(pattern, low)])
+        return mask_spans(text, [found.span() for found in re.finditer(pattern, low)])
 
     def _without_squeezed(self, text: str, least: int) -> str:
         low = lower(text)
@@ -186,7 +187,7 @@ class Masker:
             return text
         places = [at for at, char in enumerate(low) for _ in _squeezed(char)]
         pattern = b"|".join(map(re.escape, present))
-        return _replaced(text, [(places[m.start()], places[m.end() - 1] + 1) for m in re.finditer(pattern, squeezed)])
+        return mask_spans(text, [(places[m.start()], places[m.end() - 1] + 1) for m in re.finditer(pattern, squeezed)])
 
     def _without_pieces(self, text: str, least: int) -> str:
         """Without the beginnings and ends of secrets, as far as they go."""
@@ -204,7 +205,7 @@ class Masker:
                 end = at + last
                 spans.append((end - _common(low[max(end - len(value), 0) : end][::-1], value[::-1]), end))
                 at = low.find(value[-last:], end)
-        return _replaced(text, spans) if spans else text
+        return mask_spans(text, spans) if spans else text
 
     # -- layers of codings
 
@@ -212,11 +213,11 @@ class Masker:
         budget = [MOST_DECODED * len(text) + 4_096]
         spans = [found.span() for found in codes.finditer(text) if self._is_in_code(found[0], MOST_LAYERS, budget)]
         if spans:
-            text = _replaced(text, spans)
+            text = mask_spans(text, spans)
         if not self._is_in_escapes(text, MOST_LAYERS, budget):
             return text
         words = [word.span() for word in _SECRET_WORD.finditer(text) if self._is_in_escapes(word[0], MOST_LAYERS, budget)]
-        return _replaced(text, words) if words else MASK
+        return mask_spans(text, words) if words else MASK
 
     def _is_in(self, text: str, layers: int, budget: list[int]) -> bool:
         low = lower(text)
@@ -260,7 +261,7 @@ def masker(values: tuple[str, ...]) -> Masker:
     return Masker(values)
 
 
-def _replaced(text: str, spans: list[tuple[int, int]]) -> str:
+def mask_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """The text with a mask in place of each span; of those that overlap, one for all."""
     parts, end = [], 0
     merged: list[list[int]] = []
@@ -346,9 +347,4 @@ def _unescaped(text: str) -> str:
 
 def _common(one: str, other: str) -> int:
     """The number of characters that two texts have in common at their beginning."""
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+    return len(commonprefix((one, other)))  # noqa: RUF071 - characters are meant, not parts of a path

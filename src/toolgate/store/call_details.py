@@ -51,13 +51,11 @@ def contents(first: int, last: int) -> Transaction[dict[int, bytes]]:
 
 def records(after: int) -> Transaction[Rows]:
     """Some of the end records after a number that may name details: number, when it ended, call, body."""
-    return (
-        yield (
-            "SELECT seq, at, call_id, body FROM audit_log WHERE seq > :after AND kind = 'end' AND body LIKE :part "
-            "ORDER BY seq LIMIT :most",
-            {"after": after, "part": '%"details_sha256":%', "most": MAX_ROWS},
-        )
+    sql = (
+        "SELECT seq, at, call_id, body FROM audit_log WHERE seq > :after AND kind = 'end' AND body LIKE :part "
+        "ORDER BY seq LIMIT :most"
     )
+    return (yield sql, {"after": after, "part": '%"details_sha256":%', "most": MAX_ROWS})
 
 
 def extent() -> Transaction[tuple[int | None, int]]:

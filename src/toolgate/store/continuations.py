@@ -6,7 +6,7 @@ stood still for so long that another took the continuation over can't write, and
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow
@@ -154,19 +154,13 @@ def _judged(step: StepRow) -> Transaction[StepRow | None]:
         return step
     if (yield from began(step.call_id)):
         return step
+    where, names = "continuation_id = :id AND step = :step", {"id": step.continuation_id, "step": step.step}
     if step.approval_id is None:
-        yield "DELETE FROM continuation_steps WHERE continuation_id = :id AND step = :step", _names(step)
+        yield f"DELETE FROM continuation_steps WHERE {where}", names
         return None
     yield from approvals.put_back(step.approval_id, step.call_id)
-    yield (
-        "UPDATE continuation_steps SET state = 'asked' WHERE continuation_id = :id AND step = :step",
-        _names(step),
-    )
+    yield f"UPDATE continuation_steps SET state = 'asked' WHERE {where}", names
     return step._replace(state="asked")
-
-
-def _names(step: StepRow) -> dict[str, Any]:
-    return {"id": step.continuation_id, "step": step.step}
 
 
 def confirm(id: str, call_id: str) -> Transaction[bool]:

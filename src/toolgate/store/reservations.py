@@ -138,7 +138,10 @@ def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) ->
     ended = (yield from _end(call, "held")) or (yield from _end(call, "reaped"))
     if ended is None:
         if (yield from _was_never_reserved(call, process)):
-            return (yield from _count_anew(actual, listed, caps))
+            crossed: list[CrossedThreshold] = []
+            for account in listed:
+                crossed += yield from _count_all([(yield from _current(account))], 0, actual, caps)
+            return crossed
         # Settled before; or its reservation was committed only now, by a connection that was lost meanwhile.
         ended = (yield from _end(call, "held")) or (yield from _end(call, "reaped"))
     if ended is None:
@@ -153,14 +156,6 @@ def _was_never_reserved(call: str, process: str) -> Transaction[bool]:
         "VALUES (:call, :process, 0, '[]', 'settled', :moment) ON CONFLICT (call_id) DO NOTHING RETURNING call_id",
         {"call": call, "process": process, "moment": now()},
     )
-
-
-def _count_anew(actual: int, accounts: Iterable[Account], caps: Mapping[str, int]) -> Transaction[list[CrossedThreshold]]:
-    crossed: list[CrossedThreshold] = []
-    for account in accounts:
-        key = yield from _current(account)
-        crossed += yield from _count_all([key], 0, actual, caps)
-    return crossed
 
 
 def dead(alive_since: Mapping[str, Any], most: int = 1_000) -> Transaction[list[str]]:

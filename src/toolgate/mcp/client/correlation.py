@@ -23,6 +23,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import ErrorData, RequestId
 
 from toolgate.errors import CallError
+from toolgate.mcp.client.errors import METHOD_NOT_FOUND
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
 from toolgate.tasks import start_task
@@ -30,7 +31,6 @@ from toolgate.tasks import start_task
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import InboundStream
 
-METHOD_NOT_FOUND = -32601
 REJECTED = -1
 """MCP's code for a request that the user rejected."""
 REQUEST_CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}

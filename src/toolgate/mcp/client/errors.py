@@ -23,7 +23,7 @@ FAILURE_KEY = "toolgate"
 """The key of the kind in an error's data."""
 MAX_SHOWN_CHARS = 300
 CONNECTION_CLOSED = -32000
-PARSE_ERROR, INTERNAL_ERROR = -32700, -32603
+PARSE_ERROR, INTERNAL_ERROR, METHOD_NOT_FOUND = -32700, -32603, -32601
 MAX_ERROR_CHARS = 4_000
 UNKNOWN_SESSION_CODES = (-32001, -32600)
 """The codes that servers use for an unknown session."""

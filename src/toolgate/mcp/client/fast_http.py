@@ -31,6 +31,7 @@ from toolgate.errors import CallError, described
 from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.mcp.client.correlation import ActiveCall, answer_server
 from toolgate.mcp.client.errors import (
+    MAX_ERROR_CHARS,
     PARSE_ERROR,
     ConnectionLost,
     ErrorResponse,
@@ -66,7 +67,6 @@ MAX_RESUMES = 3
 """Resumptions of a broken stream on which nothing new comes."""
 RESUME_SECONDS = 1.0
 MAX_RESUME_SECONDS = 60.0
-MAX_ERROR_CHARS = 4_000
 DRAIN_SECONDS = 1.0
 MAX_BACKGROUND_TASKS = 256
 

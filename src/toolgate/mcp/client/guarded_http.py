@@ -270,11 +270,7 @@ def _failed(name: str, error: Exception, most: int, *, login: bool = False) -> t
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout | httpx2.UnsupportedProtocol):
         return "unreachable", f"Server {name} cannot be reached: {_why(error)}.", CONNECTION_CLOSED
     if isinstance(error, httpx2.TransportError) or not login:
-        return (
-            "lost",
-            f"The connection to server {name} broke before the response: {_why(error)}.",
-            CONNECTION_CLOSED,
-        )
+        return "lost", f"The connection to server {name} broke before the response: {_why(error)}.", CONNECTION_CLOSED
     return "login", f"The login to server {name} failed: {_why(error)}.", CONNECTION_CLOSED
 
 

@@ -11,14 +11,13 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from toolgate.errors import NotReached
 from toolgate.mcp.client import executables, packages
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.mcp.client.mounts import FolderLayers, MountPlan, plan_mounts
+from toolgate.mcp.client.mounts import FolderLayers, MountPlan, MountScan
 from toolgate.mcp.client.secret_refs import fill, hide_argument_secrets
 from toolgate.sandbox.jail import MB, Jail, JailedProcess, Network, ResourceLimits, Spec, Unavailable
 from toolgate.sandbox.workspaces import Workspaces
@@ -108,7 +107,11 @@ async def launch_server(
     try:
         domains = _domains(name, settings) if reach_of(settings) == "domains" else None
         layout = domains.layout() if domains is not None else None
-        plan = partial(plan_mounts, name, settings, home, rules, command.own)
+        own = command.own
+
+        def plan() -> MountPlan:
+            return MountScan(name, settings, home, rules, own).plan()
+
         mounts = await to_thread(plan)
         program = ServerProcess(
             await jail.start(_spec(name, settings, command, given, home, layout, mounts)), jail.name, reach_of(settings)

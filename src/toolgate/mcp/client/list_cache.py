@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
-from toolgate.mcp.client.errors import INTERNAL_ERROR, ErrorResponse
+from toolgate.mcp.client.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, ErrorResponse
 from toolgate.mcp.client.model import ListKind
 from toolgate.mcp.client.untrusted_text import printable, size
 from toolgate.settings import ServerSettings
@@ -27,7 +27,6 @@ LIST_METHODS: dict[ListKind, tuple[str, str, str, str]] = {
     "templates": ("resources/templates/list", "resourceTemplates", "resources", "uriTemplate"),
 }
 """By list: the method, the field of the response, the capability, and the field that each item must have, as text."""
-METHOD_NOT_FOUND = -32601
 FOREVER = float("inf")
 MAX_LIST_MESSAGES = 64
 """The size of a whole list, in messages of the largest size: ten thousand tools take several megabytes."""

@@ -59,22 +59,14 @@ class MountPlan(NamedTuple):
     """The ctime of each scanned folder: as long as these hold, so does the plan."""
 
 
-def plan_mounts(
-    name: str, settings: ServerSettings, home: Path | None, rules: "SensitivePaths | None" = None, own: Iterable[Path] = ()
-) -> MountPlan:
-    """Scans all folders, so call this in a thread. Raises Unreachable for what no server may have.
-
-    `rules`: what no tool may open; None: the usual. `own`: the script that it runs, or its project.
-    """
-    return _MountScan(name, settings, home, rules, own).plan()
-
-
-class _MountScan:
+class MountScan:
     """The scan of one server's folders, each by every judge: the rules for all tools, and the server's own `blocked`."""
 
     def __init__(
         self, name: str, settings: ServerSettings, home: Path | None, rules: "SensitivePaths | None", own: Iterable[Path]
     ) -> None:
+        """`rules`: what no tool may open; None: the usual. `own`: the script that it runs, or its project. Raises
+        Unreachable for what no server may have."""
         from toolgate.screening.paths import SensitivePaths
 
         self._name, self._settings, self._home = name, settings, home
@@ -95,6 +87,7 @@ class _MountScan:
         self._times: dict[str, int] = {}
 
     def plan(self) -> MountPlan:
+        """Scans all folders, so call this in a thread. Raises Unreachable for what no server may have."""
         for path in (*self._writable, *self._readable):
             self._check(path)
             for judge in self._judges:

@@ -6,7 +6,6 @@ happens outside of any jail, so anything but a plain package name is refused.
 """
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import logging
@@ -20,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import distributions
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple
@@ -31,6 +31,7 @@ from toolgate.mcp.client.executables import SYSTEM_PATH, LaunchCommand, find_pro
 from toolgate.project import MARK_FILE
 from toolgate.sandbox.jails.inside_files import python
 from toolgate.settings import ServerSettings
+from toolgate.store.chain import locked
 
 PackageKind = Literal["npm", "pypi"]
 PIP_WITHOUT_BUILDS = """
@@ -181,9 +182,9 @@ async def _install_alone(name: str, package: PackageSpec, folder: Path) -> Insta
     try:
         work = _installers.submit(_install, name, package, run)
     except BaseException:
-        os.close(lock)
+        lock.close()
         raise
-    work.add_done_callback(lambda _: os.close(lock))
+    work.add_done_callback(lambda _: lock.close())
     try:
         return await asyncio.wrap_future(work)
     except asyncio.CancelledError:
@@ -191,24 +192,19 @@ async def _install_alone(name: str, package: PackageSpec, folder: Path) -> Insta
         raise
 
 
-async def _locked(folder: Path, package: PackageSpec) -> int:
-    """Takes the lock of a folder; returns its descriptor. No thread waits for it. Raises Unreachable."""
-    number = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+async def _locked(folder: Path, package: PackageSpec) -> FileIO:
+    """Takes the lock of a folder, which is held until it is closed. No thread waits for it. Raises Unreachable."""
     try:
         async with asyncio.timeout(INSTALL_LOCK_SECONDS):
             while True:
                 with suppress(BlockingIOError):
-                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return number
+                    return locked(folder.with_name(f"{folder.name}.lock"), wait=False)
                 await asyncio.sleep(LOCK_POLL_SECONDS)
-    except BaseException as error:
-        os.close(number)
-        if isinstance(error, TimeoutError):
-            raise Unreachable(
-                message=f"Another process has been installing {package.name} for more than {INSTALL_LOCK_SECONDS:g} s.",
-                suggestion="End that process if it hangs, then try again.",
-            ) from None
-        raise
+    except TimeoutError:
+        raise Unreachable(
+            message=f"Another process has been installing {package.name} for more than {INSTALL_LOCK_SECONDS:g} s.",
+            suggestion="End that process if it hangs, then try again.",
+        ) from None
 
 
 # -- installing, in a thread
@@ -240,12 +236,12 @@ def _install_npm(name: str, package: PackageSpec, run: "InstallSteps") -> Instal
     options = ["--ignore-scripts", "--no-bin-links", "--omit=dev", "--save-exact", "--no-audit", "--no-fund"]
     run([str(npm), "install", "--prefix", str(folder), *options, "--loglevel=error", "--", asked], asked)
     about = _json(folder / "node_modules" / package.name / "package.json")
-    locked = _json(folder / "package-lock.json").get("packages", {}).get(f"node_modules/{package.name}", {})
+    pinned = _json(folder / "package-lock.json").get("packages", {}).get(f"node_modules/{package.name}", {})
     script = _choose(package, _scripts(package, about))
     entry = (folder / "node_modules" / package.name / script).resolve()
     if not entry.is_file() or not entry.is_relative_to(folder.resolve() / "node_modules"):
         raise Unreachable(message=f"The package {package.name} names a program that it does not contain.")
-    return _done(package, str(about.get("version")), str(locked.get("integrity", "")), entry.relative_to(folder.resolve()))
+    return _done(package, str(about.get("version")), str(pinned.get("integrity", "")), entry.relative_to(folder.resolve()))
 
 
 def _scripts(package: PackageSpec, about: Mapping[str, Any]) -> dict[str, str]:

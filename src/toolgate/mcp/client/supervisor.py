@@ -7,7 +7,7 @@ is near, and otherwise fails with the time of the next one.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context
 from functools import partial
@@ -177,10 +177,6 @@ class ServerSupervisor:
 
     async def unsubscribe(self, uri: str) -> None:
         await self.subscriptions.remove(self._connection, uri)
-
-    def mask_secrets(self, values: Iterable[str]) -> None:
-        """Masks secrets that a call is about to hand the server, in whatever it says."""
-        self.masker.learn_call_secrets(values)
 
     async def connection(self) -> "Connection":
         """The connection, once there is one. Raises Unreachable if the start fails, or none is near."""
