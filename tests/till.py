@@ -14,7 +14,7 @@ from toolgate.registry.compile import compile_entry
 from toolgate.store import budgets as table
 from toolgate.store.budgets import BudgetRow
 from toolgate.store.database import Rows, Store, Transaction, open_store
-from toolgate.store.live_processes import Presence
+from toolgate.store.live_processes import ProcessHeartbeat
 
 CENT = 10_000_000
 DOLLAR = 100 * CENT
@@ -34,7 +34,7 @@ class Till:
 
     def __init__(self, store: Store, external_api_daily: Decimal | None, seconds: float) -> None:
         self.store = store
-        self.presence = Presence(store, seconds)
+        self.presence = ProcessHeartbeat(store, seconds)
         self.alerts: list[dict[str, Any]] = []
         self.now = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
         self.budgets = Budgets(

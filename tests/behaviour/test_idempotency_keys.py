@@ -26,7 +26,7 @@ from toolgate.registry.compile import entry_of
 from toolgate.store import idempotency as keys
 from toolgate.store.database import LogRow, Store, now, open_store
 from toolgate.store.idempotency import KeyRow, Scope
-from toolgate.store.live_processes import Presence
+from toolgate.store.live_processes import ProcessHeartbeat
 
 pytestmark = pytest.mark.requirement("PIPE-9")
 
@@ -62,7 +62,7 @@ class Process:
 
     def __init__(self, store: Store, seconds: float, clock: Callable[[], datetime]) -> None:
         self.store = store
-        self.presence = Presence(store, seconds)
+        self.presence = ProcessHeartbeat(store, seconds)
         self.step = Idempotency(store, self.presence, clock=clock)
 
     def claim(self, call: Call, entry: Any = PAY, arguments: bytes = b'{"amount":1}') -> Awaitable[Outcome | None]:

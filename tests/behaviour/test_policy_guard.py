@@ -15,7 +15,7 @@ from toolgate.coordination.redis import Redis
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyData
 from toolgate.gates.policy.embedded_rego import EmbeddedRego
-from toolgate.gates.policy.engine import EVERYTHING, NOTHING_ELSE, Action, PolicyQuestion, PolicyVerdict, Reads
+from toolgate.gates.policy.engine import EVERYTHING, NOTHING_ELSE, Action, InputsRead, PolicyQuestion, PolicyVerdict
 from toolgate.gates.policy.input_references import what_is_read
 from toolgate.model import Decision
 from toolgate.testing import ManualClock
@@ -117,7 +117,7 @@ class Slow:
     remote: Literal[True] = True
     hash = "slow"
 
-    def __init__(self, reads: Reads = NOTHING_ELSE) -> None:
+    def __init__(self, reads: InputsRead = NOTHING_ELSE) -> None:
         self.reads = reads
         self.asked = 0
         self.truth = True
@@ -271,7 +271,7 @@ async def test_the_order_of_arguments_makes_no_difference_and_their_values_do() 
 )
 def test_what_a_policy_reads_is_found_or_everything_is_assumed(rule: str, read: set[str] | None) -> None:
     assert what_is_read(f"package soma.policy\nimport rego.v1\n{rule}\n") == (
-        EVERYTHING if read is None else Reads(frozenset(read))
+        EVERYTHING if read is None else InputsRead(frozenset(read))
     )
 
 

@@ -241,9 +241,9 @@ async def test_an_mcp_tool_is_named_by_its_server_and_what_it_is_called_there(tm
         ({"tool": "send", "tenant": ""}, "tenant"),
         ({"tool": "send", "tenant": "a", "server": "s", "source": "custom"}, "server and source"),
         ({"tool": "send", "tenant": "a", "source": "dynamic"}, "source"),
-        ({"tool": "*", "tenant": "a"}, "named by itself"),
-        ({"tool": "*", "tenant": "a", "server": "s"}, "named by itself"),
-        ({"tool": "send", "tenant": "a", "server": "*"}, "named by itself"),
+        ({"tool": "*", "tenant": "a"}, "one by one"),
+        ({"tool": "*", "tenant": "a", "server": "s"}, "one by one"),
+        ({"tool": "send", "tenant": "a", "server": "*"}, "one by one"),
     ],
 )
 def test_what_the_setting_can_not_be_is_said(use: dict[str, str], message: str) -> None:

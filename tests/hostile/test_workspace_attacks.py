@@ -342,7 +342,7 @@ async def test_what_is_put_in_place_of_a_hidden_file_is_not_given_out(app: App, 
     outcome = await meanwhile(app, work, READ, lambda: (work / ".env.new").replace(work / ".env"))
     assert outcome.error is not None, outcome
     assert outcome.error.code == "SANDBOX_ERROR"
-    assert "a hidden file was replaced while it ran" in outcome.error.message
+    assert "was replaced while the program ran" in outcome.error.message
     assert MARKER not in str(outcome.to_dict())
 
 

@@ -63,7 +63,7 @@ from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.chain import HeadFile
 from toolgate.store.database import now, open_store
-from toolgate.store.live_processes import Presence
+from toolgate.store.live_processes import ProcessHeartbeat
 from toolgate.threads import Offload
 from toolgate.undo import Journal
 
@@ -112,7 +112,7 @@ class Parts:
         self.notices = open_notices(settings.database, self.redis)
         self.announce = partial(self.notices.announce, DATA)
         """Tells all processes that data in the store has changed."""
-        self.presence = Presence(self.store, limits.lease_seconds)
+        self.presence = ProcessHeartbeat(self.store, limits.lease_seconds)
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.ledger = Ledger(self.store)
         kept = settings.audit.details

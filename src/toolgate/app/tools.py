@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toolgate.sandbox.custom.yaml_file import ToolFile
 
 
-class FlagTerms(TypedDict, total=False):
+class FlagScope(TypedDict, total=False):
     """For whom a tool is enabled or disabled, why, and who does it."""
 
     tenant: str | None
@@ -253,11 +253,11 @@ class ToolsFacet(CallableFacet):
 
     # -- for whom they are enabled
 
-    async def enable(self, tool: str, **flag: Unpack[FlagTerms]) -> None:
+    async def enable(self, tool: str, **flag: Unpack[FlagScope]) -> None:
         """Enables a tool for everybody, for a tenant, or for a persona."""
         await self.set_enabled(tool, True, **flag)
 
-    async def disable(self, tool: str, **flag: Unpack[FlagTerms]) -> None:
+    async def disable(self, tool: str, **flag: Unpack[FlagScope]) -> None:
         """Disables a tool for everybody, for a tenant, or for a persona."""
         await self.set_enabled(tool, False, **flag)
 

@@ -53,7 +53,7 @@ class OwnerOptions:
     def owner_of(self, name: str) -> Owner:
         """The owner; raises if there can be no secret of this name for it."""
         if self.servers and (self.tenant is not None or self.user is not None):
-            raise Usage("A secret is for servers, or for a tenant or user: give --servers alone.")
+            raise Usage("--servers cannot be combined with --tenant or --user: a secret is for servers, or for people.")
         owner = OF_SERVERS if self.servers else Owner(self.tenant, self.user)
         try:
             key_of(name, owner)

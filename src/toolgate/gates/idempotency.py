@@ -31,7 +31,7 @@ from toolgate.pipeline.held_resources import HoldingGate, hold
 from toolgate.store import idempotency as keys
 from toolgate.store.database import Store, Transaction, now
 from toolgate.store.idempotency import KeyHolder, KeyRow, Scope, State
-from toolgate.store.live_processes import Presence
+from toolgate.store.live_processes import ProcessHeartbeat
 from toolgate.tasks import BackgroundTasks, finish, start_task
 
 MAX_IDEMPOTENCY_KEY_BYTES = 255
@@ -66,7 +66,7 @@ class Idempotency(HoldingGate):
     runs_once = is_settled_by_start = True
 
     def __init__(
-        self, store: Store, presence: Presence, *, keep_days: float = 30, clock: Callable[[], datetime] = now
+        self, store: Store, presence: ProcessHeartbeat, *, keep_days: float = 30, clock: Callable[[], datetime] = now
     ) -> None:
         self._store = store
         self._presence = presence

@@ -1,7 +1,7 @@
 """The answers that all gates would give to a call, without making it: nothing is run, asked, counted, reserved or recorded.
 
 For operators, so it says what a caller would not be told: that a tool exists but is hidden, and why. The gates are asked in
-the order of `line.LINE`.
+the order of `gate_order.LINE`.
 """
 
 from time import perf_counter, time_ns

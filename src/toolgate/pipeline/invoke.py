@@ -10,7 +10,7 @@
     deliver    output as promised, without secrets, not too long
     settle     end record; whatever the call holds is left; finalize
 
-Users' hooks run at the named stages of this line (`hooks.Stages` lists them, `line.LINE` the gates). Gates are not hooks:
+Users' hooks run at the named stages of this line (`hooks.Stages` lists them, `gate_order` the gates). Gates are not hooks:
 nobody can reorder or remove them. A feature is a new gate with one line in its phase, not a new branch. What a gate takes
 for a call it holds (`held_resources`) before it awaits anything; what can change while a call waits it looks at on entry.
 

@@ -330,8 +330,8 @@ def check_secrets(top: Path, before: ProtectedPaths) -> None:
         if now != known:
             raise Failed(
                 "SANDBOX_ERROR",
-                f"What it gave is withheld: a hidden file was replaced while it ran ({shown(top, path)}), "
-                "so it may have been seen.",
+                f"The output is withheld: the hidden file {shown(top, path)} was replaced while the program ran, "
+                "so the program may have read it.",
                 suggestion="Run it again, when nobody changes that file.",
                 details={"withheld": True},
             )

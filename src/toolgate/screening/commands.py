@@ -130,7 +130,7 @@ class CommandRules:
         if start == 0 and not is_harmless(program):
             raise self._unknown(program, "may do harm by its arguments, so it has to be allowed by its name")
         if start < len(words) and runs_others(program):
-            raise self._unknown(program, "runs other programs, so only whole commands of it can be allowed")
+            raise self._unknown(program, "can start other programs, so allow full command lines of it, not its name alone")
         if any(word.startswith("---") for word in words[max(start, 1) :]):
             raise _refuse("an option begins with three dashes, which some programs read as two")
         more = danger(words, max(start, 1))

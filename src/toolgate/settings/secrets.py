@@ -30,9 +30,9 @@ class SecretUse(Section):
         if self.server is not None and self.source is not None:
             raise ValueError("it has server and source: a tool comes from one of them")
         if self.server is None and not TOOL_NAME.match(self.tool):
-            raise ValueError(f"{self.tool!r} is not the name of a tool; each is named by itself, not by a pattern")
+            raise ValueError(f"{self.tool!r} is not the name of a tool; list them one by one, not by a pattern")
         if "*" in (self.tool, self.server):
-            raise ValueError("each tool and server is named by itself; only tenant can be '*'")
+            raise ValueError("list tools and servers one by one, by name: '*' is allowed for tenant only")
         return self
 
 

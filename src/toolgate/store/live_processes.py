@@ -48,7 +48,7 @@ def gone(process: str) -> Transaction[None]:
     yield "DELETE FROM processes WHERE seen_at < :past", {"past": now() - FORGET}
 
 
-class Presence:
+class ProcessHeartbeat:
     """This App among the living: from the first time that it takes something until it closes."""
 
     def __init__(self, store: Store, seconds: float) -> None:

@@ -36,7 +36,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.store import approvals, continuations
 from toolgate.store.approvals import ApprovalRow
 from toolgate.store.continuations import ContinuationRow
-from toolgate.store.live_processes import Presence
+from toolgate.store.live_processes import ProcessHeartbeat
 from toolgate.tasks import finish, start_task
 
 MEET_SECONDS = 2.0
@@ -53,7 +53,7 @@ logger = logging.getLogger("toolgate.approval")
 class Continuations:
     """The gate, for outer and inner calls."""
 
-    def __init__(self, room: ApprovalRoom, presence: Presence, announce: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, room: ApprovalRoom, presence: ProcessHeartbeat, announce: Callable[[], Awaitable[None]]) -> None:
         """`announce` tells the other processes that there is one more."""
         self._store, _, _, self._workspace, self._policy_hash, self._clock = room
         self._grants = Grants(room)
@@ -173,8 +173,8 @@ class Continuations:
             if row is None:
                 raise Failed(
                     "IDEMPOTENCY_CONFLICT",
-                    f"The idempotency key was used for call {found.id} of {found.tool_name}, which waits for an approval, "
-                    "with another tool or other arguments than this one; nothing was run.",
+                    f"This idempotency key belongs to call {found.id} of {found.tool_name}, which waits for approval and "
+                    "whose tool or arguments differ from this call's; nothing was run.",
                     suggestion="Use a new key for a new call.",
                 )
             raise void(row, f"is for other arguments of {found.tool_name}", f"Call with the same arguments, or: {ASK_ANEW}")

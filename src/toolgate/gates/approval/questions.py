@@ -162,7 +162,7 @@ class Questions:
             text = canonical(kept)
             if not row.complete and (where := unknowable(kept, recorded)) is not None:
                 raise ApprovalError(
-                    f"{where} was masked, and is changed in the edit.",
+                    f"{where} was shown masked, so the edit cannot change it.",
                     suggestion="Leave what is masked as it is and where it is, or name a secret: {{secret:NAME}}.",
                 )
             whole = restore(kept, recorded, shown)

@@ -20,9 +20,9 @@ from toolgate.gates.policy.engine import (
     EVERYTHING,
     NOT_JSON,
     Action,
+    InputsRead,
     PolicyQuestion,
     PolicyVerdict,
-    Reads,
     plain,
     understood,
 )
@@ -82,7 +82,7 @@ class EmbeddedRego:
         self.text = text
         self.shipped = shipped
         self.hash = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        self.reads: Reads = what_is_read(text)
+        self.reads: InputsRead = what_is_read(text)
         found = None if shipped else _check(text)
         self.has_decision = found is None or "decision" in found.rules
         self.arguments: list[Argument] = [] if found is None else found.arguments

@@ -18,7 +18,7 @@ INPUT_FIELDS = ("user", "scopes", "session", "door", "tier", "arguments")
 """What the input's context holds."""
 
 
-class Reads(NamedTuple):
+class InputsRead(NamedTuple):
     """The fields that a policy can make its answer depend on, besides tenant, persona, action, tool and scopes."""
 
     context: frozenset[str]
@@ -33,8 +33,8 @@ class Reads(NamedTuple):
 
 
 NOT_JSON = "the call cannot be put before the policy: its arguments are no JSON"
-NOTHING_ELSE = Reads(frozenset())
-EVERYTHING = Reads(frozenset(INPUT_FIELDS))
+NOTHING_ELSE = InputsRead(frozenset())
+EVERYTHING = InputsRead(frozenset(INPUT_FIELDS))
 
 
 class PolicyQuestion(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +65,7 @@ class PolicyQuestion(msgspec.Struct, frozen=True, gc=False):
             return "the caller's scopes are malformed"
         return None
 
-    def input(self, reads: Reads, **more: Any) -> dict[str, Any]:
+    def input(self, reads: InputsRead, **more: Any) -> dict[str, Any]:
         """The input document; the arguments are in it only for a policy that looks at them. Callers name their sessions as
         they like: half of a surrogate pair in one must not become a denial that others are given as well."""
         return {
@@ -101,7 +101,7 @@ class EmbeddedEngine(Protocol):
 
     remote: Literal[False]
     hash: str
-    reads: Reads
+    reads: InputsRead
     shipped: bool
 
     def decide(self, question: PolicyQuestion, data: Data, epoch: int) -> PolicyVerdict:
@@ -113,7 +113,7 @@ class RemoteEngine(Protocol):
 
     remote: Literal[True]
     hash: str
-    reads: Reads
+    reads: InputsRead
 
     async def ask(self, question: PolicyQuestion) -> PolicyVerdict:
         """Answer; a denial with its reason where that fails."""

@@ -15,7 +15,7 @@ import orjson
 
 from toolgate.errors import nearest
 from toolgate.gates.policy.documents import DOCUMENTS_SCHEMA
-from toolgate.gates.policy.engine import EVERYTHING, INPUT_FIELDS, Reads
+from toolgate.gates.policy.engine import EVERYTHING, INPUT_FIELDS, InputsRead
 
 Step: TypeAlias = str | None
 """A key of a reference; None: one that is computed."""
@@ -282,7 +282,7 @@ def _blank(found: re.Match[str]) -> str:
     return lines if token[0] == "#" else f"{token[0]}{lines}{token[-1]}"
 
 
-def what_is_read(text: str) -> Reads:
+def what_is_read(text: str) -> InputsRead:
     """The fields of its input that a policy reads: the rest need not be part of a cached decision's key. Errs on one side
     only: comments and strings are taken out; if then every mention of `input` is one of the known fields, written with dots,
     those are read. Anything else (an alias, a bracket, `with`, a template string) counts as reading everything."""
@@ -296,7 +296,7 @@ def what_is_read(text: str) -> Reads:
             fields.add(path[1])
         elif path not in _KNOWN or found["more"]:
             return EVERYTHING
-    return Reads(frozenset(fields))
+    return InputsRead(frozenset(fields))
 
 
 def looks_elsewhere(text: str) -> bool:

@@ -15,7 +15,7 @@ import orjson
 
 from toolgate.extras import require
 from toolgate.gates.policy.documents import Documents, PolicyError
-from toolgate.gates.policy.engine import EVERYTHING, NOT_JSON, PolicyQuestion, PolicyVerdict, Reads, plain, understood
+from toolgate.gates.policy.engine import EVERYTHING, NOT_JSON, InputsRead, PolicyQuestion, PolicyVerdict, plain, understood
 from toolgate.gates.policy.input_references import looks_elsewhere, what_is_read
 from toolgate.model import Decision
 
@@ -43,7 +43,7 @@ class OpaServer:
     def __init__(self, url: str, seconds: float = 2.0, *, token: str | None = None) -> None:
         self.url = _root(url)
         self.hash = sha256(f"opa:{self.url}".encode()).hexdigest()
-        self.reads: Reads = EVERYTHING
+        self.reads: InputsRead = EVERYTHING
         """Until the policy was pushed, nobody here knows what the server's looks at."""
         self._seconds = seconds
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}

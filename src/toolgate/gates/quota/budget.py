@@ -37,7 +37,7 @@ from toolgate.store import budgets as table
 from toolgate.store import reservations
 from toolgate.store.budgets import BudgetRow, By, CostLine, SpentBefore
 from toolgate.store.database import Store, now
-from toolgate.store.live_processes import Presence, alive_since
+from toolgate.store.live_processes import ProcessHeartbeat, alive_since
 from toolgate.store.reservations import AccountBalance, BudgetExceeded, CrossedThreshold
 from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks
 
@@ -70,7 +70,7 @@ class Budgets(HoldingGate):
     def __init__(
         self,
         store: Store,
-        presence: Presence,
+        presence: ProcessHeartbeat,
         *,
         external_api_daily: Decimal | None = Decimal(10),
         timezone: str = "UTC",

@@ -208,7 +208,7 @@ def split(place: str, port: int) -> tuple[str, int]:
         host, named = split_port(place)
         if "@" not in host and (found := named or port):
             return host, found
-    raise ProxyRefusal("400 Bad Request", "there is no such host and port.")
+    raise ProxyRefusal("400 Bad Request", "that is not a host and port, such as api.example.com:443.")
 
 
 async def _relay(

@@ -179,7 +179,7 @@ class ClientCaller:
             related = ServerMessageMetadata(related_request_id=self._ctx.request_id)
             answer = await self._ctx.session.send_request(asked, ClientAnswer, metadata=related)
         except ValidationError:
-            raise Failed("MCP_ERROR", f"The request or answer of {method} is invalid.") from None
+            raise Failed("MCP_ERROR", f"The {method} sent to the calling client, or its answer, is invalid.") from None
         except MCPError as error:
             raise Failed("MCP_ERROR", f"The calling client refused: {error.error.message:.500}") from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

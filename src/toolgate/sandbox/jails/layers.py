@@ -39,7 +39,7 @@ class Layers(ChildEnds):
         for folder in spec.layers:
             if who is not None and folder not in mapped and folder.stat().st_uid != who.uid:
                 raise Unavailable(
-                    f"{folder} cannot be shown to a program as its own: its file system has no idmapped mounts. "
+                    f"{folder} cannot be mounted as owned by the program: its file system has no idmapped mounts. "
                     "Run Toolgate as an ordinary user, or work in the folder of a session."
                 )
         if len(spec.pieces) > MAX_PIECES:

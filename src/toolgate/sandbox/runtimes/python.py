@@ -15,7 +15,7 @@ def find_python(configured: Path | None = None) -> Path:
         return python()
     found = configured.expanduser()
     if not found.is_file() or not os.access(found, os.X_OK):
-        raise Unavailable(f"There is no Python at {found}; the setting sandbox.python names it.")
+        raise Unavailable(f"There is no Python at {found}: change the setting sandbox.python.")
     return found.resolve()
 
 
