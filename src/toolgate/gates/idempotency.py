@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -44,20 +45,18 @@ PRUNE_EVERY = timedelta(hours=1)
 logger = logging.getLogger("toolgate")
 
 
+@dataclass(slots=True, eq=False)
 class HeldKey:
     """A key that a call of this process has, or asks the store for."""
 
-    __slots__ = ("answer", "first", "holder", "over", "scope", "stage")
-
-    def __init__(self, scope: Scope, holder: KeyHolder) -> None:
-        self.scope = scope
-        self.holder = holder
-        self.stage: Literal["asking", "ours", "leaving"] = "asking"
-        self.first: KeyHolder | None = None
-        """The holder of the key, once the store has said so: this call, or one of another process that it waits for."""
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.answer: str | None = None
-        """The outcome as JSON, once there is one."""
+    scope: Scope
+    holder: KeyHolder
+    over: asyncio.Future[None]
+    stage: Literal["asking", "ours", "leaving"] = "asking"
+    first: KeyHolder | None = None
+    """The holder of the key, once the store has said so: this call, or one of another process that it waits for."""
+    answer: str | None = None
+    """The outcome as JSON, once there is one."""
 
 
 class Idempotency(HoldingGate):
@@ -110,7 +109,7 @@ class Idempotency(HoldingGate):
                 return _again(other.answer, call)
             if not other.over.done():
                 raise _still_runs()
-        held = self._held[scope] = HeldKey(scope, holder)
+        held = self._held[scope] = HeldKey(scope, holder, asyncio.get_running_loop().create_future())
         first = await self._ask(held, deadline)
         return None if first is None else _answer(first, call, holder)
 
@@ -191,7 +190,7 @@ class Idempotency(HoldingGate):
             found = await self._store.read(keys.find(_scope(call)))
         except Failed as error:
             return Decision(False, error.message)
-        if found is None or self._is_forgotten(found):
+        if found is None or (found.state == "done" and found.updated_at < self._clock() - self._keep):
             return Decision(True, "the idempotency key is free")
         first, this = found.holder, self._holder(call, call.tool, sha256(canonical).hexdigest())
         if first.what != this.what:
@@ -230,7 +229,8 @@ class Idempotency(HoldingGate):
     async def _take(self, held: HeldKey) -> KeyRow | None:
         """One try. If the caller goes away, or the store answers with an error, the key may have been taken for nobody:
         then it is given back, and until the store has answered nobody else here asks it."""
-        asking = start_task(self._store.transact(self._claim(held)))
+        claim = keys.claim(held.scope, held.holder, self._clock(), keep=self._keep, lease=self._presence.seconds)
+        asking = start_task(self._store.transact(claim))
         try:
             return await finish(asking)
         except asyncio.CancelledError:
@@ -240,9 +240,6 @@ class Idempotency(HoldingGate):
         except Exception:
             self._tasks.start(self._insist(self._withdrawal(held)))
             raise
-
-    def _claim(self, held: HeldKey) -> Transaction[KeyRow | None]:
-        return keys.claim(held.scope, held.holder, self._clock(), keep=self._keep, lease=self._presence.seconds)
 
     async def _leave(self, held: HeldKey, asking: "asyncio.Future[KeyRow | None]") -> None:
         with contextlib.suppress(Exception):
@@ -319,9 +316,6 @@ class Idempotency(HoldingGate):
         home = call.door in LOCAL_DOORS  # the name of the local person can be anybody's: the door says who is at home
         role = repr((actor.persona, sorted(set(actor.scopes)), home)).encode("utf-8", "surrogatepass")
         return KeyHolder(call.id, self._presence.id, tool, args_hash, sha256(role).hexdigest())
-
-    def _is_forgotten(self, found: KeyRow) -> bool:
-        return found.state == "done" and found.updated_at < self._clock() - self._keep
 
     def _patience(self, call: Call, entry: Entry) -> float:
         """Seconds to wait for the first call: as long as it may take, and until it is known if its process died."""

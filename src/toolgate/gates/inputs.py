@@ -57,7 +57,11 @@ class Inputs:
         elif isinstance(given, str | bytes):
             ctx.input = self._read(given)
         elif isinstance(given, Mapping):
-            ctx.input = _copy(given)
+            try:
+                ctx.input = dict(given)
+            except Exception as error:  # it is somebody else's class
+                what = f"cannot be read: the {type(given).__name__} raised {type(error).__name__}"
+                raise _invalid([ValueFault("", what)]) from error
         else:
             raise _invalid([ValueFault("", f"must be named values, not {type(given).__name__}")])
 
@@ -169,15 +173,6 @@ class Inputs:
         return _invalid([ValueFault("", f"{size:,} bytes as JSON, where {self._most:,} are allowed")])
 
 
-def _copy(given: Mapping[Any, Any]) -> dict[Any, Any]:
-    try:
-        return dict(given)
-    except Exception as error:  # it is somebody else's class
-        raise _invalid(
-            [ValueFault("", f"cannot be read: the {type(given).__name__} raised {type(error).__name__}")]
-        ) from error
-
-
 def _integers(arguments: dict[str, Any], entry: Entry) -> dict[str, Any]:
     """The arguments in which 3.0 stands for an integer, with 3 there. JSON Schema takes both; Python does not."""
     whole = whole_numbers(arguments, entry.tool.input_schema)
@@ -187,19 +182,14 @@ def _integers(arguments: dict[str, Any], entry: Entry) -> dict[str, Any]:
     return {name: part for name, part in whole.items() if part is not arguments[name]}
 
 
-def _nearest(faults: Sequence[ValueFault], schema: Mapping[str, Any]) -> str | None:
-    """The argument that was meant by the first that the tool does not know."""
-    unknown = next((fault.path for fault in faults if fault.message == UNKNOWN_ARGUMENT), None)
-    return None if unknown is None else did_you_mean(unknown, schema.get("properties", {}))
-
-
 def _invalid(faults: Sequence[ValueFault], entry: Entry | None = None) -> Failed:
     words = "; ".join(f"{path}: {message}" if path else message for path, message in faults)
     suggestion = "Correct the arguments and call again."
     if entry is not None:
-        names = ", ".join(entry.tool.input_schema.get("properties", {}))
-        suggestion = f"Correct the arguments and call again; {entry.tool.name} takes: {names or 'none'}."
-        if (near := _nearest(faults, entry.tool.input_schema)) is not None:
+        known = entry.tool.input_schema.get("properties", {})
+        suggestion = f"Correct the arguments and call again; {entry.tool.name} takes: {', '.join(known) or 'none'}."
+        unknown = next((fault.path for fault in faults if fault.message == UNKNOWN_ARGUMENT), None)
+        if unknown is not None and (near := did_you_mean(unknown, known)) is not None:
             suggestion = f"{near} {suggestion}"
     return Failed(
         "VALIDATION_ERROR",

@@ -264,15 +264,10 @@ class Redactor:
             return 0
         rank = self._sensitive.get(key)
         if rank is None:
-            rank = self._judge(key)
+            rank = 2 if key.lower() in self._more else rank_of(key)
             if len(self._sensitive) < MOST_KEYS and len(key) <= 200:
                 self._sensitive[key] = rank
         return rank
-
-    def _judge(self, key: str) -> int:
-        if key.lower() in self._more:
-            return 2
-        return rank_of(key)
 
     # -- the scanner
 
@@ -394,10 +389,7 @@ def _masked(found: re.Match[str]) -> str:
 def _plain(details: Mapping[str, Any]) -> Any:
     """Details as JSON values; an object becomes its name."""
     try:
-        return orjson.loads(orjson.dumps(details, default=_named, option=orjson.OPT_NON_STR_KEYS))
+        named = orjson.dumps(details, default=lambda value: f"<{type(value).__name__}>", option=orjson.OPT_NON_STR_KEYS)
+        return orjson.loads(named)
     except (TypeError, ValueError, RecursionError):
         return {"unreadable": "the details cannot be written as JSON"}
-
-
-def _named(value: Any) -> str:
-    return f"<{type(value).__name__}>"

@@ -67,18 +67,14 @@ class Seal:
 
     async def close(self, id: str, text: bytes) -> str | None:
         """None: nothing can be encrypted here."""
-        try:
-            cipher = await self._made()
-        except ImportError:
+        if (cipher := await self._made()) is None:
             return None
         nonce = os.urandom(NONCE_BYTES)
         return base64.b64encode(nonce + cipher.encrypt(nonce, text, id.encode())).decode()
 
     async def open(self, id: str, sealed: str) -> bytes | None:
         """None: it can't be read here."""
-        try:
-            cipher = await self._made()
-        except ImportError:
+        if (cipher := await self._made()) is None:
             return None
         from cryptography.exceptions import InvalidTag
 
@@ -88,9 +84,11 @@ class Seal:
         except InvalidTag:
             return None
 
-    async def _made(self) -> "AESGCM":
+    async def _made(self) -> "AESGCM | None":
         if self._cipher is None:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
+            try:
+                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            except ImportError:
+                return None
             self._cipher = AESGCM(bytes.fromhex(await self._store.transact(key_for(PURPOSE))))
         return self._cipher

@@ -28,13 +28,9 @@ def restore(edited: Any, shown: Any, original: Any) -> Any:
     return edited
 
 
-def unknowable(edited: Any, shown: Any) -> str | None:
+def unknowable(edited: Any, shown: Any, path: str = "") -> str | None:
     """The path of a masked text that was changed or moved, so that nobody can tell what it stands for; or None."""
-    return _find(edited, shown, "")
-
-
-def _find(edited: Any, shown: Any, path: str) -> str | None:
-    if not _is_masked(edited) or _same(edited, shown):
+    if MASK.encode() not in orjson.dumps(edited) or _same(edited, shown):
         return None
     if isinstance(edited, dict):
         if any(MASK in key for key in edited):
@@ -46,16 +42,12 @@ def _find(edited: Any, shown: Any, path: str) -> str | None:
         parts = [(f"{path}[{index}]", part, shown[index] if same else None) for index, part in enumerate(edited)]
     else:
         return path or "(top)"
-    return next((found for path, part, other in parts if (found := _find(part, other, path)) is not None), None)
+    return next((found for path, part, other in parts if (found := unknowable(part, other, path)) is not None), None)
 
 
 def _same(one: Any, other: Any) -> bool:
     """As JSON: to Python, 1 and true are equal."""
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
-
-
-def _is_masked(value: Any) -> bool:
-    return MASK.encode() in orjson.dumps(value)
 
 
 def typed_secret(edited: Any, masked: Any, path: str = "") -> str | None:

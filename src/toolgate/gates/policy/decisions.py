@@ -174,16 +174,16 @@ class Guard:
 
     async def _ask(self, engine: RemoteEngine, question: PolicyQuestion, key: Any) -> tuple[PolicyVerdict, float]:
         """A server's answer and how long it counts."""
-        name = None if self._shared is None else self._shared_name(engine, question, key)
-        if name is not None:
-            decision = await self._shared_answer(name)
+        place = None if self._shared is None else (self._shared, self._shared_name(engine, question, key))
+        if place is not None:
+            decision = await _shared_answer(*place)
             if decision is not None:
                 return PolicyVerdict(decision), self._seconds / 10  # it is of some age already
         verdict = await engine.ask(question)
         if not verdict.sure:
             return verdict, UNSURE_SECONDS
-        if name is not None:
-            await self._share(name, verdict.decision)
+        if place is not None:
+            await self._share(*place, verdict.decision)
         return verdict, self._seconds
 
     def _shared_name(self, engine: RemoteEngine, question: PolicyQuestion, key: Any) -> str:
@@ -194,28 +194,11 @@ class Guard:
             f"{sha256(whole).hexdigest()}"
         )
 
-    async def _shared_answer(self, name: str) -> Decision | None:
-        if self._shared is None:
-            return None
-        try:
-            async with asyncio.timeout(SHARED_SECONDS):
-                text = await self._shared.get(name)
-            read = orjson.loads(text) if text is not None else None
-        except Exception as error:  # noqa: BLE001 - whatever a cache does, it is a miss
-            logger.debug("the shared cache did not answer: %s", type(error).__name__)
-            return None
-        if not isinstance(read, dict) or set(read) != {"allow", "reason"}:
-            return None
-        allow, reason = read["allow"], read["reason"]
-        return Decision(allow, reason) if isinstance(allow, bool) and isinstance(reason, str) and reason else None
-
-    async def _share(self, name: str, decision: Decision) -> None:
-        if self._shared is None:
-            return
+    async def _share(self, shared: Redis, name: str, decision: Decision) -> None:
         try:
             async with asyncio.timeout(SHARED_SECONDS):
                 value = orjson.dumps({"allow": decision.allow, "reason": decision.reason})
-                await self._shared.put(name, value, self._seconds)
+                await shared.put(name, value, self._seconds)
         except Exception as error:  # noqa: BLE001 - then the next process asks the server itself
             logger.debug("the shared cache did not take a decision: %s", type(error).__name__)
 
@@ -259,6 +242,20 @@ class Guard:
             decisions = await asyncio.gather(*(self.decide(actor, "tool.view", name) for name in few))
             permitted += [name for name, decision in zip(few, decisions, strict=True) if decision.allow]
         return permitted
+
+
+async def _shared_answer(shared: Redis, name: str) -> Decision | None:
+    try:
+        async with asyncio.timeout(SHARED_SECONDS):
+            text = await shared.get(name)
+        read = orjson.loads(text) if text is not None else None
+    except Exception as error:  # noqa: BLE001 - whatever a cache does, it is a miss
+        logger.debug("the shared cache did not answer: %s", type(error).__name__)
+        return None
+    if not isinstance(read, dict) or set(read) != {"allow", "reason"}:
+        return None
+    allow, reason = read["allow"], read["reason"]
+    return Decision(allow, reason) if isinstance(allow, bool) and isinstance(reason, str) and reason else None
 
 
 def _canonical(arguments: Any) -> bytes | None:

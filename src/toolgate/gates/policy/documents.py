@@ -57,7 +57,8 @@ class PolicyData:
         tenant_names: Callable[[], Iterable[tuple[str, str]]] = tuple,
         epoch: int = 0,
     ) -> None:
-        self._catalog = catalog
+        self.entry = catalog
+        """Gives the catalog's entry of a tool that a tenant has: at least `enabled` and `requires_permission`."""
         self._names = names
         self._tenant_names = tenant_names
         self.enforced = frozenset(enforced)
@@ -77,17 +78,13 @@ class PolicyData:
             for name, listed in lists.items()
         }
 
-    def entry(self, tool: str, tenant: str) -> Mapping[str, Any] | None:
-        """The catalog's entry of a tool that this tenant has: at least `enabled` and `requires_permission`."""
-        return self._catalog(tool, tenant)
-
     def flag(self, tool: str, tenant: str) -> bool | None:
         """A tenant's own flag."""
         return self.tenants.get(tenant, {}).get(tool)
 
     def slice(self, tenant: str, persona: str | None, tool: str) -> Documents:
         """The documents that one decision of the shipped policy needs."""
-        entry, flag = self._catalog(tool, tenant), self.flag(tool, tenant)
+        entry, flag = self.entry(tool, tenant), self.flag(tool, tenant)
         documents: Documents = {
             "tool_catalog": {} if entry is None else {tool: dict(entry)},
             "tenant_tool_flags": {} if flag is None else {tenant: {tool: {"enabled": flag}}},
@@ -110,7 +107,7 @@ class PolicyData:
     def whole(self) -> Documents:
         """All of it. Tools that only one tenant has stand apart, in tenant_tool_catalog."""
         return {
-            "tool_catalog": {name: dict(entry) for name in self._names() if (entry := self._catalog(name, "")) is not None},
+            "tool_catalog": {name: dict(entry) for name in self._names() if (entry := self.entry(name, "")) is not None},
             "tenant_tool_catalog": self._own_tools(),
             "tenant_tool_flags": {
                 tenant: {tool: {"enabled": on} for tool, on in flags.items()} for tenant, flags in self.tenants.items()
@@ -128,7 +125,7 @@ class PolicyData:
     def _own_tools(self) -> dict[str, dict[str, Any]]:
         own: dict[str, dict[str, Any]] = {}
         for tenant, name in self._tenant_names():
-            entry = self._catalog(name, tenant)
+            entry = self.entry(name, tenant)
             if entry is not None:
                 own.setdefault(tenant, {})[name] = dict(entry)
         return own

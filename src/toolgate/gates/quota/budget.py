@@ -12,7 +12,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from toolgate.errors import Denied
-from toolgate.gates.quota import budget_accounts as accounts
 from toolgate.gates.quota.budget_accounts import (
     ADJECTIVE,
     BudgetBook,
@@ -20,7 +19,9 @@ from toolgate.gates.quota.budget_accounts import (
     CountedBudget,
     Look,
     built_in,
+    costs,
     described,
+    is_in_force,
     period_after,
     period_begin,
     period_of,
@@ -35,7 +36,7 @@ from toolgate.pipeline.held_resources import HoldingGate, hold, holds
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
 from toolgate.store import reservations
-from toolgate.store.budgets import BudgetRow, By, CostLine, SpentBefore
+from toolgate.store.budgets import EACH, BudgetRow, By, CostLine, SpentBefore, whose
 from toolgate.store.database import Store, now
 from toolgate.store.live_processes import ProcessHeartbeat, alive_since
 from toolgate.store.reservations import AccountBalance, BudgetExceeded, CrossedThreshold
@@ -116,7 +117,6 @@ class Budgets(HoldingGate):
         ctx.estimate = estimate(entry, ctx.arguments)
 
     async def enter(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Takes the estimate from every budget that the call falls under, or raises BUDGET_EXCEEDED."""
         hold(ctx, self, entry)
         await self.reserve(ctx.call, entry, ctx.estimate)
 
@@ -272,17 +272,35 @@ class Budgets(HoldingGate):
     async def look(self, call: Call, entry: Entry, estimate: Estimate) -> list[Look]:
         """The answer of each budget to a call, taking nothing."""
         counted = self._book.counted(call.actor, entry, self._clock())
-        return await accounts.look(self._store, counted, estimate)
+        balances = await self._store.read(reservations.balances([each.account for each in counted]))
+        looks = []
+        for (budget, account), held in zip(counted, balances, strict=True):
+            left = budget.cap - held.spent - held.reserved
+            reason = f"{dollars(max(left, 0))} of {dollars(budget.cap)} left, the call may cost {dollars(estimate.nano)}"
+            looks.append(Look(described(budget, scope_of(budget, account.name)), reservable(estimate) <= left, reason))
+        return looks
 
     async def status(self, tenant: str | None = None) -> list[BudgetStatus]:
         """The balance of every budget in force, for each of those whom it counts separately; of one tenant, or of all. What
         the dead had reserved is settled first."""
         await self.reap()
-        return await accounts.status(self._store, self._book.budgets.values(), self._clock(), tenant)
+        at = self._clock()
+        periods = {budget: period_of(budget, at) for budget in self._book.budgets.values() if is_in_force(budget, at)}
+        balances: dict[str, list[AccountBalance]] = {}
+        for held in await self._store.read(table.holdings_of([(budget.id, starts) for budget, starts in periods.items()])):
+            balances.setdefault(whose(held.account)[0], []).append(held)
+        found = [
+            BudgetStatus(
+                budget, scope_of(budget, held.account or None), held.spent, held.reserved, period_after(budget, held.starts)
+            )
+            for budget, starts in periods.items()
+            for held in balances.get(budget.id, [AccountBalance("", starts, 0, 0)])
+        ]
+        return [one for one in found if tenant is None or one.scope["tenant"] in (None, EACH, tenant)]
 
     async def costs(self, by: By, since: datetime, tenant: str | None = None) -> list[CostLine]:
         """The costs of calls since then: the most expensive first, or day by day, in the time zone of the settings."""
-        return await accounts.costs(self._store, self._zone, by, since, tenant)
+        return await costs(self._store, self._zone, by, since, tenant)
 
 
 class SpendingLimits(HoldingGate):

@@ -1,6 +1,6 @@
 """The accounts of budgets: those that a call is counted in, for whom and in which period, and how they stand."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import sha256
@@ -10,15 +10,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 import orjson
 
-from toolgate.gates.quota.money import MAX_NANO_DOLLARS, reservable
+from toolgate.gates.quota.money import MAX_NANO_DOLLARS
 from toolgate.model import LOCAL, NANO, Actor, Entry
-from toolgate.pipeline.usage import Estimate, dollars
+from toolgate.pipeline.usage import dollars
 from toolgate.store import budgets as table
-from toolgate.store import reservations
 from toolgate.store.budgets import BUCKET, BudgetRow, By, CostLine, Period, account_name, whose
 from toolgate.store.budgets import EACH as EACH
 from toolgate.store.database import Store, now
-from toolgate.store.reservations import Account, AccountBalance
+from toolgate.store.reservations import Account
 
 SCOPE_FIELDS = ("tenant", "persona", "user", "tool")
 ADJECTIVE: dict[Period, str] = {"day": "daily", "month": "monthly"}
@@ -200,35 +199,8 @@ class BudgetStatus(msgspec.Struct, frozen=True):
         }
 
 
-async def look(store: Store, counted: Sequence[CountedBudget], estimate: Estimate) -> list[Look]:
-    """What each of these budgets would say to a call."""
-    holds = await store.read(reservations.balances([each.account for each in counted]))
-    looks = []
-    for (budget, account), held in zip(counted, holds, strict=True):
-        left = budget.cap - held.spent - held.reserved
-        reason = f"{dollars(max(left, 0))} of {dollars(budget.cap)} left, the call may cost {dollars(estimate.nano)}"
-        looks.append(Look(described(budget, scope_of(budget, account.name)), reservable(estimate) <= left, reason))
-    return looks
-
-
-async def status(store: Store, budgets: Iterable[BudgetRow], at: datetime, tenant: str | None) -> list[BudgetStatus]:
-    """How every budget that is in force stands, for each of those whom it counts separately; of one tenant, or of all."""
-    periods = {budget: period_of(budget, at) for budget in budgets if is_in_force(budget, at)}
-    holds: dict[str, list[AccountBalance]] = {}
-    for held in await store.read(table.holdings_of([(budget.id, starts) for budget, starts in periods.items()])):
-        holds.setdefault(whose(held.account)[0], []).append(held)
-    found = [
-        BudgetStatus(
-            budget, scope_of(budget, held.account or None), held.spent, held.reserved, period_after(budget, held.starts)
-        )
-        for budget, starts in periods.items()
-        for held in holds.get(budget.id, [AccountBalance("", starts, 0, 0)])
-    ]
-    return [one for one in found if tenant is None or one.scope["tenant"] in (None, EACH, tenant)]
-
-
 async def costs(store: Store, zone: tzinfo, by: By, since: datetime, tenant: str | None) -> list[CostLine]:
-    """What calls have cost since then: the most expensive first, or day by day as the zone counts days."""
+    """The costs of calls since then: the most expensive first, or day by day as the zone counts days."""
     await store.flush()
     lines = await store.read(table.usage(by, since, tenant))
     if by != "day":

@@ -240,11 +240,7 @@ class Rates:
             raise _too_often(refused.wait, *kept[refused.count]) from None
         except StoreError as error:
             self._uncount(limits, now)
-            raise Failed(
-                "UNEXPECTED_ERROR",
-                f"Rate limits cannot be counted, so the call was not run. {error.message}",
-                suggestion=error.suggestion,
-            ) from error
+            raise _uncounted("UNEXPECTED_ERROR", error) from error
 
     def _uncount(self, limits: AppliedRules, now: float) -> None:
         for name, _ in limits:
@@ -271,11 +267,7 @@ async def _ask(redis: Redis, call: Call, limits: AppliedRules, *, count: bool) -
     try:
         wait, which, when = await redis.run(SCRIPT, [key("rate", *name) for name, _ in limits], arguments)
     except CoordinationError as error:
-        raise Failed(
-            "CONNECTION_ERROR",
-            f"Rate limits cannot be counted, so the call was not run. {error.message}",
-            suggestion=error.suggestion,
-        ) from error
+        raise _uncounted("CONNECTION_ERROR", error) from error
     rule = limits[max(which - 1, 0)][1]
     return wait / 1_000_000, rule, rule.windows[max(when - 1, 0)]
 
@@ -321,6 +313,11 @@ def _declared(entry: Entry, windows: tuple[Window, ...]) -> CompiledRule:
 def _windows(said: RateLimit | RateRule) -> tuple[Window, ...]:
     asked = (("minute", said.per_minute), ("hour", said.per_hour), ("day", said.per_day))
     return tuple(Window(limit, unit, UNIT_SECONDS[unit]) for unit, limit in asked if limit is not None)
+
+
+def _uncounted(code: str, error: CoordinationError | StoreError) -> Failed:
+    words = f"Rate limits cannot be counted, so the call was not run. {error.message}"
+    return Failed(code, words, suggestion=error.suggestion)
 
 
 def _too_often(wait: float, rule: CompiledRule, window: Window) -> Denied:

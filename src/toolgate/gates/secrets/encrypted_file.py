@@ -24,7 +24,7 @@ import orjson
 
 from toolgate.errors import StoreError
 from toolgate.gates.secrets.names import folded
-from toolgate.gates.secrets.shared_file import ParsedFile, locked, replace, unusable
+from toolgate.gates.secrets.shared_file import ParsedFile, damaged, locked, replace, unusable
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -59,7 +59,6 @@ class EncryptedFile:
         return None if kept is None else kept.value
 
     def why_not(self) -> str | None:
-        """The reason why nothing can be kept here; None if it can."""
         try:
             import cryptography  # noqa: F401 - whether it is there
         except ImportError:
@@ -71,16 +70,13 @@ class EncryptedFile:
         return None
 
     def held(self) -> dict[str, datetime | None]:
-        """The keys that have a value, and since when."""
         return {key: kept.set_at for key, kept in sorted(self._content().items())}
 
     def set(self, key: str, value: str) -> None:
-        """Keep a secret, in place of the one that was there."""
         with locked(self._lock_path):
             self._replace({**self._content(), folded(key): StoredSecret(value, datetime.now(UTC))})
 
     def remove(self, key: str) -> bool:
-        """Forget a secret; False if there was none."""
         with locked(self._lock_path):
             content = dict(self._content())
             if content.pop(folded(key), None) is None:
@@ -97,7 +93,7 @@ class EncryptedFile:
         aead, invalid = _cipher()
         header = _HEADER.match(content)
         if header is None:
-            raise self._damaged()
+            raise damaged(f"The file of secrets {self.path}")
         key = self._key()
         if _fingerprint(key) != header[1]:
             raise StoreError(
@@ -110,7 +106,7 @@ class EncryptedFile:
             plain = orjson.loads(aead(key).decrypt(nonce, rest, header[0]))
             return {name: StoredSecret(value, datetime.fromisoformat(at)) for name, (value, at) in plain.items()}
         except (invalid, ValueError, TypeError, AttributeError):
-            raise self._damaged() from None
+            raise damaged(f"The file of secrets {self.path}") from None
 
     def _replace(self, content: Mapping[str, StoredSecret]) -> None:
         aead, _ = _cipher()
@@ -119,12 +115,6 @@ class EncryptedFile:
         nonce = os.urandom(NONCE_BYTES)
         plain = orjson.dumps({name: (kept.value, kept.set_at.isoformat()) for name, kept in content.items()})
         replace(self.path, header + nonce + aead(key).encrypt(nonce, plain, header))
-
-    def _damaged(self) -> StoreError:
-        return StoreError(
-            f"The file of secrets {self.path} is damaged.",
-            suggestion="Nothing was changed. Put back a copy of it, or move it away and set the secrets again.",
-        )
 
     # -- the key
 

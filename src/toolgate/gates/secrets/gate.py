@@ -100,7 +100,9 @@ class Secrets(HoldingGate):
                 used[name] = self._value(name, entry, ctx.call.actor)
             return used[name]
 
-        filled: dict[str, Any] = _fill(arguments, value) if SECRET_MARK in ctx.canonical else arguments
+        filled: dict[str, Any] = arguments
+        if SECRET_MARK in ctx.canonical:
+            filled = with_texts(arguments, lambda text: REFERENCE.sub(lambda found: value(found[1].strip()), text))
         if entry.auth is not None:
             ctx.credential = self.credential(entry, ctx.call.actor)
             if ctx.credential is not None:
@@ -190,10 +192,6 @@ def _error(look: Callable[..., object], *of: object) -> CallError | None:
 def _names_in(value: Any) -> Iterator[str]:
     """The names that references in a value give, at any depth."""
     return (found[1].strip() for text in texts_in(value) if "{{" in text for found in REFERENCE.finditer(text))
-
-
-def _fill(value: Any, look_up: Callable[[str], str]) -> Any:
-    return with_texts(value, lambda text: REFERENCE.sub(lambda found: look_up(found[1].strip()), text))
 
 
 def _how_to_set(name: str, url: str | None) -> str:

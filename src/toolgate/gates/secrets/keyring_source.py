@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 
-from toolgate.errors import StoreError
 from toolgate.gates.secrets.names import folded
-from toolgate.gates.secrets.shared_file import ParsedFile, locked, replace
+from toolgate.gates.secrets.shared_file import ParsedFile, damaged, locked, replace
 from toolgate.store.system_keyring import ask_keyring, refusal
 
 if TYPE_CHECKING:
@@ -55,15 +54,12 @@ class Keyring:
         return value
 
     def why_not(self) -> str | None:
-        """The reason why nothing can be kept here; None if it can."""
         return refusal(self._backend)
 
     def held(self) -> dict[str, datetime | None]:
-        """The keys that have a value, and since when."""
         return dict(sorted(self._listed.content().items()))
 
     def set(self, key: str, value: str) -> None:
-        """Keep a secret, in place of the one that was there."""
         key = folded(key)
         with locked(self._lock_path):
             keys = self._listed.content()
@@ -71,7 +67,6 @@ class Keyring:
             self._list({**keys, key: datetime.now(UTC)})
 
     def remove(self, key: str) -> bool:
-        """Forget a secret; False if there was none."""
         key = folded(key)
         with locked(self._lock_path):
             keys = dict(self._listed.content())
@@ -87,10 +82,7 @@ class Keyring:
         try:
             return {key: datetime.fromisoformat(at) for key, at in orjson.loads(content).items()}
         except (ValueError, TypeError, AttributeError):
-            raise StoreError(
-                f"The list of secrets in the keyring, {self.path}, is damaged.",
-                suggestion="Nothing was changed. Put back a copy of it, or move it away and set the secrets again.",
-            ) from None
+            raise damaged(f"The list of secrets in the keyring, {self.path},") from None
 
     def _list(self, keys: Mapping[str, datetime]) -> None:
         replace(self.path, orjson.dumps({key: at.isoformat() for key, at in keys.items()}))

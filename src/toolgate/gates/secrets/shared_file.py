@@ -96,6 +96,13 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def damaged(what: str) -> StoreError:
+    return StoreError(
+        f"{what} is damaged.",
+        suggestion="Nothing was changed. Put back a copy of it, or move it away and set the secrets again.",
+    )
+
+
 def unusable(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"{path} cannot be used: {error.strerror or type(error).__name__}.",

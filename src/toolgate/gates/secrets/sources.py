@@ -25,16 +25,22 @@ class Readable(Protocol):
 
     name: str
 
-    def why_not(self) -> str | None: ...
-    def held(self) -> Mapping[str, datetime | None]: ...
+    def why_not(self) -> str | None:
+        """The reason why nothing can be kept or read there; None if it can."""
+
+    def held(self) -> Mapping[str, datetime | None]:
+        """The keys that have a value, and since when."""
 
 
 @runtime_checkable
 class Vault(Readable, Protocol):
     """A source into which secrets can be put."""
 
-    def set(self, key: str, value: str) -> None: ...
-    def remove(self, key: str) -> bool: ...
+    def set(self, key: str, value: str) -> None:
+        """Keeps a secret, in place of the one that was there."""
+
+    def remove(self, key: str) -> bool:
+        """Forgets a secret; False if there was none."""
 
 
 class ListedSecret(NamedTuple):
@@ -62,11 +68,9 @@ class Environment:
         return self._variables.get(prefix + name) or self._variables.get(prefix + name.upper())
 
     def why_not(self) -> str | None:
-        """The environment is always there."""
         return None
 
     def held(self) -> dict[str, datetime | None]:
-        """The keys that have a value."""
         found = [
             (space, variable.removeprefix(prefix))
             for space, prefix in (("", ENVIRONMENT_PREFIX), (f"{SERVERS}/", SERVER_PREFIX))

@@ -69,10 +69,7 @@ class TierRules:
     @cached_property
     def paths(self) -> "SensitivePaths":
         """The files that no tool may open. Made when a call first has a path: it takes its time to import."""
-        from toolgate.screening.paths import SensitivePaths
-
-        sensitive, allowed, home, own, unwritable = self._path_rules
-        return SensitivePaths(sensitive, allowed, data=home, own=own, unwritable=unwritable)
+        return self._paths_but(())
 
     @cached_property
     def commands(self) -> "CommandRules":
@@ -131,8 +128,6 @@ class TierRules:
 
     def _paths_but(self, blocked: tuple[str, ...]) -> "SensitivePaths":
         """The files that a tool may not open; patterns of its own server weigh more than any exception."""
-        if not blocked:
-            return self.paths
         if blocked not in self._narrower:
             from toolgate.screening.paths import SensitivePaths
 
