@@ -82,10 +82,14 @@ async def wait_for_any(event: asyncio.Event, *tasks: asyncio.Future[Any], second
         happening.cancel()
 
 
-async def repeat(seconds: float, work: Callable[[], Awaitable[object]], logger: logging.Logger, trouble: str) -> None:
-    """Does work again and again, with a pause before each time. What fails is logged: the next time may succeed."""
+async def repeat(
+    seconds: float, work: Callable[[], Awaitable[object]], logger: logging.Logger, trouble: str, *, at_once: bool = False
+) -> None:
+    """Does work again and again, with a pause before each time (`at_once`: but the first). What fails is logged."""
+    pause = 0 if at_once else seconds
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(pause)
+        pause = seconds
         try:
             await work()
         except ToolgateError as error:

@@ -434,6 +434,34 @@ async def test_verify_says_whose_details_were_altered_or_removed_too_early(opene
         assert f"the details of call {outcomes[0].id} (row {first}) are missing" in (await app.audit.verify()).faults[1]
 
 
+async def test_verify_names_details_that_no_record_names(opened: Opened) -> None:
+    def plant(seq: int) -> Transaction[None]:
+        sql = "INSERT INTO call_details (seq, at, total, content) VALUES (:seq, 4102444800000000, 0, '{}')"
+        yield sql, {"seq": seq}
+
+    @tool(tier="execute")
+    async def ask(what: dict[str, str]) -> int:
+        """Ask."""
+        return len(what)
+
+    async with opened(rules=[{"tool": "ask", "keep": "nothing"}, {"keep": "output"}]) as app:
+        app.tools.register(ask)
+        kept = await app.invoke("put", {"what": 1})
+        waits = await app.invoke("ask", {"what": {"details_sha256": "what a caller says is no name of details"}})
+        await app.flush()
+        [last] = [seq for seq, _, kind, *_ in await app.audit.of_call(waits.id) if kind == "end"]
+        start = (await only(app, kept.id)).seq - 1
+        for seq in (-3, start, last, last + 500):
+            await app.parts.store.transact(plant(seq))
+        assert (await app.audit.verify()).faults == [
+            f"the details of call {waits.id} (row {last}) are not what was written",
+            *(
+                f"somebody added details for row {seq}, which is no end record that names any"
+                for seq in (-3, start, last + 500)
+            ),
+        ]
+
+
 async def test_verify_says_nothing_of_details_that_retention_removed(opened: Opened) -> None:
     async with opened(rules=[{"keep": "output"}], total_bytes=10_000) as app:
         for _ in range(20):

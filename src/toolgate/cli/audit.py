@@ -241,7 +241,7 @@ async def verify(
     heads: Annotated[Path | None, option("--heads FILE", "Compare it with the signed heads in this file, too.")] = None,
 ) -> int:
     """Find out whether anybody changed the log. It finds rows that were changed, added or removed, a cut tail, a log that is
-    not the one whose head was signed, and details of calls that were changed or removed too early."""
+    not the one whose head was signed, and details of calls that were changed, added, or removed too early."""
     given = [] if heads is None else [parse_head(line) for line in content_of(heads).splitlines() if line.strip()]
     async with opened(ctx) as app:
         verdict = await app.audit.verify(given)

@@ -8,11 +8,12 @@ is removed but from the oldest on, a row that is missing while an older one is t
 from collections.abc import Sequence
 
 from toolgate.store.database import Rows, Transaction
-from toolgate.store.sql import is_any, value
+from toolgate.store.sql import column, is_any, value
 
 Detail = tuple[int, int, bytes]
 """The number of the end record, when it ended in microseconds since 1970, and what is kept of it."""
 COLUMNS = ("seq", "at", "total", "content")
+NAMES_DETAILS = '%"details_sha256":%'
 MAX_ROWS = 200
 """Rows that one transaction removes: records wait for it."""
 
@@ -55,7 +56,16 @@ def records(after: int) -> Transaction[Rows]:
         "SELECT seq, at, call_id, body FROM audit_log WHERE seq > :after AND kind = 'end' AND body LIKE :part "
         "ORDER BY seq LIMIT :most"
     )
-    return (yield sql, {"after": after, "part": '%"details_sha256":%', "most": MAX_ROWS})
+    return (yield sql, {"after": after, "part": NAMES_DETAILS, "most": MAX_ROWS})
+
+
+def unnamed(limit: int) -> Transaction[list[int]]:
+    """The numbers of some details without an end record that may name them: nothing of ours wrote these."""
+    return column(
+        "SELECT seq FROM call_details WHERE NOT EXISTS (SELECT 1 FROM audit_log WHERE audit_log.seq = call_details.seq "
+        "AND kind = 'end' AND body LIKE :part) ORDER BY seq LIMIT :most",
+        {"part": NAMES_DETAILS, "most": limit},
+    )
 
 
 def extent() -> Transaction[tuple[int | None, int]]:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
-from toolgate.errors import StoreError
 from toolgate.jsontext import valid_text
 from toolgate.model import Outcome, Tier, Tool
 from toolgate.pipeline.stage_marks import (
@@ -29,7 +28,7 @@ from toolgate.pipeline.stage_marks import (
 from toolgate.settings import Settings
 from toolgate.store import call_details
 from toolgate.store.database import Store
-from toolgate.tasks import start_task, stop_tasks
+from toolgate.tasks import repeat, start_task, stop_tasks
 
 VERDICTS = {"denied": "deny", "pending": "ask"}
 """The verdict of the gate at which a call ended, by its status; `fail` for the others."""
@@ -189,18 +188,11 @@ class DetailArchive:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = start_task(self._prune_from_time_to_time())
+        trouble = "details of calls could not be pruned"
+        self._task = start_task(repeat(PRUNE_SECONDS, self.prune, logger, trouble, at_once=True))
 
     async def close(self) -> None:
         await stop_tasks(self._task)
-
-    async def _prune_from_time_to_time(self) -> None:
-        while True:
-            try:
-                await self.prune()
-            except StoreError as error:
-                logger.warning("details of calls could not be pruned: %s", error)
-            await asyncio.sleep(PRUNE_SECONDS)
 
     async def prune(self) -> int:
         """Remove what is too old or too much; gives of how many calls. A few at a time, so that records do not wait long."""
@@ -212,19 +204,21 @@ class DetailArchive:
 
     async def faults(self) -> list[str]:
         """Compares all details with the hashes in the chained records: a sentence for each call whose details somebody
-        altered, or removed before retention was due to."""
+        altered, or removed before retention was due to, and for details that no record names."""
         found, missing = [], []
         last = 0
         while records := await self._store.read(call_details.records(last)):
             first, last = records[0][0], records[-1][0]
             contents = await self._store.read(call_details.contents(first, last))
             for seq, at, call_id, body in records:
-                if (digest := _digest(body)) is None:
-                    continue
-                if seq not in contents:
-                    missing.append((seq, at, call_id))
-                elif sha256(contents[seq]).hexdigest() != digest:
+                digest = _digest(body)
+                if seq in contents and sha256(contents[seq]).hexdigest() != digest:
                     found.append(f"the details of call {call_id} (row {seq}) are not what was written")
+                elif seq not in contents and digest is not None:
+                    missing.append((seq, at, call_id))
+        # Planted ones could also hide a removal, since they count for what retention is due to remove.
+        planted = await self._store.read(call_details.unnamed(MAX_FAULTS))
+        found += [f"somebody added details for row {seq}, which is no end record that names any" for seq in planted]
         oldest, size = await self._store.read(call_details.extent())
         before = int((self._clock() - self._age).timestamp() * 1_000_000)
         for seq, at, call_id in missing:
