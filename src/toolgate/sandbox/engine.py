@@ -6,12 +6,11 @@ host for what the caller's `serve` answers, nothing else.
 """
 
 import asyncio
-import logging
 import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -50,10 +49,7 @@ LANGUAGES: Mapping[Runtime, Language] = {"typescript": "typescript", "node": "ja
 """By the runtime that a tool's file names."""
 Mode = Literal["tool", "script", "program", "check"]
 Finished = TypeVar("Finished", CodeResult, CommandResult)
-MAX_COMPILED = 512
-"""Programs that are kept in their compiled form."""
-
-logger = logging.getLogger("toolgate.sandbox")
+MAX_COMPILED_PROGRAMS = 512
 
 
 class Sandbox:
@@ -113,7 +109,9 @@ class Sandbox:
                     return ran
             spec = self._spec(language, folder)
             if limits.seconds > self.limits.seconds:
-                spec = msgspec.structs.replace(spec, limits=self._within(self._rounded(limits.seconds)))
+                # The kernel is told when the worker starts: in doubling steps, so that there are few kinds of workers.
+                doubled = self.limits.seconds * 2.0 ** math.ceil(math.log2(limits.seconds / self.limits.seconds))
+                spec = msgspec.structs.replace(spec, limits=self._within(doubled))
             if language != "python":
                 compiled = self._compiled.get(_key(f"{language} True", job["code"]))
                 if mode == "tool" and isinstance(compiled, str) and compiled:
@@ -134,8 +132,8 @@ class Sandbox:
             self._compiled.move_to_end(key)
             return known if isinstance(known, CodeFailure) else None
         job: dict[str, Any] = {
-            "mode": "check", "code": code, "name": "code", "language": language, "arguments": {}, "context": {},
-            "tools": None, "wants_execute": wants_execute, "output": self.limits.output,
+            "mode": "check", "code": code, "name": "code", "language": language, "wants_execute": wants_execute,
+            "output": self.limits.output,
         }  # fmt: skip
         async with self._room(depth):
             heard, stopped, _ = await self._converse(self._spec(language), job, None, self.limits)
@@ -144,7 +142,7 @@ class Sandbox:
             raise timed_out(self.limits.seconds)
         if stopped is None and (heard.failure is None or heard.failure.kind in ("syntax", "missing")):
             self._compiled[key] = heard.failure or heard.compiled or ""
-            if len(self._compiled) > MAX_COMPILED:
+            if len(self._compiled) > MAX_COMPILED_PROGRAMS:
                 self._compiled.popitem(last=False)
         return heard.failure
 
@@ -253,13 +251,6 @@ class Sandbox:
         with _as_unavailable():
             return await chosen.get()
 
-    async def _has_jail(self) -> bool:
-        try:
-            await self.jail()
-        except NotReached:
-            return False
-        return True
-
     async def survey(self) -> "list[JailReport]":
         """What could hold code here, and why the rest can't: each tried."""
         from toolgate.sandbox.jails.selection import survey
@@ -291,8 +282,10 @@ class Sandbox:
             return None
         begun = perf_counter()
         heard, stopped = await self._monty.run(job, serve, limits)
-        if heard.doubtful and await self._has_jail():
-            return None
+        if heard.doubtful:
+            with suppress(NotReached):
+                await self.jail()
+                return None
         if self._monty.broken is not None:
             raise unavailable(self._monty.broken)
         return _code_result(heard, stopped, limits, self._monty, "monty", begun)
@@ -336,11 +329,6 @@ class Sandbox:
 
     def _within(self, seconds: float | None) -> ResourceLimits:
         return self.limits if seconds is None else msgspec.structs.replace(self.limits, seconds=seconds)
-
-    def _rounded(self, seconds: float) -> float:
-        """Processor time for a worker that may take longer than others, which the kernel must be told when it starts: in
-        doubling steps, so that there are few kinds of workers."""
-        return self.limits.seconds * 2.0 ** math.ceil(math.log2(seconds / self.limits.seconds))
 
     async def close(self) -> None:
         self._closed = True

@@ -95,11 +95,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path | None = None
     """A folder of the host that it works in, at the same path. None: an empty one that is gone afterwards."""
     cwd: Path | None = None
-    """Where in the workspace it begins; None: at its top."""
     fixed: tuple[Path, ...] = ()
-    """In the workspace: what it may read but not change."""
     hidden: tuple[Path, ...] = ()
-    """In the workspace: what it may not see."""
+    """Of the workspace, as a `ProgramFolder` says."""
     path: tuple[str, ...] = ("/usr/local/bin", "/usr/bin", "/bin")
     writable: tuple[Path, ...] = ()
     """Only for servers: folders of the host, besides a workspace, that it may read and change, at the same path. What is

@@ -174,12 +174,7 @@ class Bridge:
     async def _execute(self, command: Any, words: Any = None, options: Any = None) -> dict[str, Any]:
         """E's executor, in both its forms: (command, args, options) and ({command, args, cwd, timeout})."""
         asked = dict(command) if isinstance(command, dict) else {**_mapping(options), "command": command, "args": words}
-        arguments = {
-            "command": asked.get("command"),
-            "args": asked.get("args") or [],
-            "cwd": asked.get("cwd"),
-            "timeout": asked.get("timeout"),
-        }
+        arguments = {name: asked.get(name) for name in ("command", "cwd", "timeout")} | {"args": asked.get("args") or []}
         given = {name: value for name, value in arguments.items() if value is not None}
         output = await self._call("execute_command", given, allow=self._allow)
         return {"stdout": output["stdout"], "stderr": output["stderr"], "exitCode": output["exitCode"]}

@@ -31,16 +31,10 @@ PROBE = INSIDE / "probe.py"
 TRIAL_LIMITS = ResourceLimits(seconds=5, memory=128 * MB, disk=2 * MB)
 TRIAL_SECONDS = 10.0
 CHECK_LIMITS = ResourceLimits(seconds=10, memory=128 * MB, disk=8 * MB, files=500, processes=32, output=MB)
-TOO_MUCH = 192
-"""Megabytes of memory."""
-TOO_BIG = 48
-"""Megabytes on disk."""
-TOO_MANY = 4_000
-"""Files."""
+TOO_MUCH = {"megabytes": 192, "megabytes_of_disk": 48, "files": 4_000}
 ATTEMPT_SECONDS = 30.0
 """Seconds until an attempt is given up; none needs as many, but on a machine that is busy with other things."""
 MAX_KILL_SECONDS = 10.0
-"""Seconds within which what is killed has to be gone."""
 BURN_SECONDS = 0.6
 """Seconds of an attempt to use more than one processor."""
 MAX_CONCURRENT_ATTEMPTS = 4
@@ -175,9 +169,7 @@ class LiveBait(Bait):
             "socket": str(self.socket),
             "port": self._listeners[0].getsockname()[1],
             "victim": self._victim.pid,
-            "megabytes": TOO_MUCH,
-            "megabytes_of_disk": TOO_BIG,
-            "files": TOO_MANY,
+            **TOO_MUCH,
         }
 
     def harm(self) -> dict[Feature, str]:

@@ -106,7 +106,9 @@ class Worker:
         while (line := await self._line()) is not None:
             if "ready" in (self._frame(line) or ()):
                 return
-        raise Unavailable(f"a worker did not start: {await self._last_words()}")
+        code = await self._end()
+        said = self._text("stderr").strip()[-500:]
+        raise Unavailable(f"a worker did not start: {said or f'it ended with exit code {code}'}")
 
     async def run(
         self, job: dict[str, Any], serve: Serve | None = None, limits: ResourceLimits | None = None
@@ -241,10 +243,6 @@ class Worker:
         code = await self._end()
         stopped = self.process.stopped or limit_met(code, self._text("stderr"))
         return CodeFailure("died", died(stopped, code, self._limits), stopped=stopped)
-
-    async def _last_words(self) -> str:
-        code = await self._end()
-        return self._text("stderr").strip()[-500:] or f"it ended with exit code {code}"
 
     async def close(self) -> None:
         await self.process.close()

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from time import time_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolgate.errors import Denied, Failed
 from toolgate.sandbox.jail import ProjectedEntry
@@ -41,9 +41,7 @@ GIT_FIXED = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modul
 FileIdentity = tuple[int | str, ...]
 """What a name stands for: it changes when something else is put in its place."""
 Protection = Literal["fixed", "hidden"]
-NO_SECRETS: Mapping[Path, FileIdentity] = MappingProxyType({})
-NO_PIECES: Mapping[str, ProjectedEntry] = MappingProxyType({})
-NO_TIMES: Mapping[str, int] = MappingProxyType({})
+NONE: Mapping[Any, Any] = MappingProxyType({})
 COARSE_NS = 50_000_000
 """File systems note times by the tick of a clock: two changes this close may have the same."""
 
@@ -55,12 +53,12 @@ class ProtectedPaths(NamedTuple):
     """To be read, not to be changed."""
     hidden: tuple[Path, ...]
     """Not to be seen."""
-    secret: Mapping[Path, FileIdentity] = NO_SECRETS
+    secret: Mapping[Path, FileIdentity] = NONE
     """What is hidden, and what it was."""
     repositories: frozenset[Path] = frozenset()
-    pieces: Mapping[str, ProjectedEntry] = NO_PIECES
+    pieces: Mapping[str, ProjectedEntry] = NONE
     """The files that were looked at and are not hidden."""
-    times: Mapping[str, int] = NO_TIMES
+    times: Mapping[str, int] = NONE
     """The folders that were looked through, and when they were last changed (ctime: programs that copy folders set the
     other); 0: that may be just now."""
 
@@ -95,7 +93,6 @@ class WorkspaceScan:
         self._hides = hides
         self._pieces: dict[str, ProjectedEntry] = {}
         self._times: dict[str, int] = {}
-
         self._rules = rules
         self._top = top
         self._home = home
@@ -160,7 +157,8 @@ class WorkspaceScan:
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
-            return self._listed(folder)
+            with os.scandir(folder) as entries:
+                listed = list(islice(entries, self._left + 1))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except PermissionError:  # it may be ours, and then a program can open it
@@ -171,10 +169,6 @@ class WorkspaceScan:
             raise _refused(
                 f"{shown(self._top, Path(folder))} cannot be looked through: {os.strerror(error.errno or 0)}"
             ) from None
-
-    def _listed(self, folder: str) -> list[os.DirEntry[str]]:
-        with os.scandir(folder) as entries:
-            listed = list(islice(entries, self._left + 1))
         self._left -= len(listed)
         if self._left < 0:
             raise self._too_much()

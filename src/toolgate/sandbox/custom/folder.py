@@ -39,9 +39,7 @@ apart that come so close."""
 Stamp = tuple[int, int, int, int]
 """What tells one content of a file from another: times of modification and change, size, inode."""
 FOLDER_POLL_SECONDS = 1.0
-"""How often the folder is looked at."""
-MAX_KEPT = 1_000
-"""Digests of code that are kept at most."""
+MAX_KEPT_DIGESTS = 1_000
 
 Check = Callable[[ToolFile], Awaitable[ToolProblem | None]]
 logger = logging.getLogger(PROBLEMS)
@@ -355,7 +353,7 @@ class CompiledCode:
             digests = dict.fromkeys([*self._read(), *(self._known or ())])  # other processes add to it as well
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_file(self._file, json.dumps(list(digests)[-MAX_KEPT:]).encode())
+                replace_file(self._file, json.dumps(list(digests)[-MAX_KEPT_DIGESTS:]).encode())
 
 
 async def compiled(tool: ToolFile, sandbox: Sandbox) -> ToolProblem | None:

@@ -128,7 +128,8 @@ def parse_tool_file(content: bytes, file: Path, rules: DefinitionRules = Definit
     try:
         tool, program = _governed(definition(fields))
         code = _code_place(file, document, content, program)
-        _check_code(program, code)
+        if not _defines_execute(program, code):
+            raise ToolFileError(code.problem(NO_EXECUTE))
         entry = compile_entry(tool, program, (), rules)
     except ToolFileError:
         raise
@@ -164,20 +165,16 @@ def _code_place(file: Path, document: YamlDocument, content: bytes, program: Too
     return CodeLocation(file, Position(begins, 1), 0)
 
 
-def _check_code(program: ToolProgram, code: CodeLocation) -> None:
-    """Refuse code that can't be a tool, as far as that can be told without running it."""
-    defines = _defines_execute(program.code, code) if program.runtime == "python" else "execute" in program.code
-    if not defines:
-        raise ToolFileError(code.problem(NO_EXECUTE))
-
-
-def _defines_execute(python: str, code: CodeLocation) -> bool:
-    """True if Python code gives a meaning to the name `execute`. It is compiled, to see whether it can be, and not run."""
+def _defines_execute(program: ToolProgram, code: CodeLocation) -> bool:
+    """True if the code gives a meaning to the name `execute`, as far as that can be told without running it. Python is
+    compiled, to see whether it can be."""
+    if program.runtime != "python":
+        return "execute" in program.code
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd escape is no reason to refuse it
-            compile(python, "code", "exec", dont_inherit=True)
-            symbols = symtable.symtable(python, "code", "exec").get_symbols()
+            compile(program.code, "code", "exec", dont_inherit=True)
+            symbols = symtable.symtable(program.code, "code", "exec").get_symbols()
     except SyntaxError as error:
         raise ToolFileError(code.problem(error.msg, error.lineno, error.offset)) from None
     except (MemoryError, RecursionError):

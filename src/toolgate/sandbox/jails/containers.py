@@ -114,10 +114,8 @@ class Engine:
         """True if it was there to be killed. The engine says so late if somebody does not read what it wrote."""
         try:
             await self.ask("kill", name, seconds=KILL_SECONDS)
-        except EngineTimeout:
-            return True
-        except Unavailable:
-            return False
+        except Unavailable as error:
+            return isinstance(error, EngineTimeout)
         return True
 
     async def remove(self, *names: str) -> None:
@@ -139,8 +137,7 @@ class Engine:
         form = f'{{{{.Names}}}} {{{{.Label "{HOST}"}}}}'
         lines = await self.ask("ps", "--all", "--filter", f"label={MACHINE}={machine()}", "--format", form)
         dead = [name for name, _, host in (line.partition(" ") for line in lines.splitlines()) if not lives(host)]
-        if dead:
-            await self.remove(*dead)
+        await self.remove(*dead)
 
     def watchdog(self) -> subprocess.Popen[bytes]:
         """A process that waits for our end, and for theirs. Its stdin is to be held open as long as we live."""
@@ -185,10 +182,8 @@ def lives(told: str) -> bool:
         return str(began(int(pid))) == when
     try:
         os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

@@ -128,17 +128,12 @@ def _nameless(members: Sequence[str]) -> int:
     """Files that were deleted and are still open, in bytes."""
     seen: dict[tuple[int, int], int] = {}
     for member in members:
-        try:
-            numbers = os.listdir(f"{member}/fd")  # noqa: PTH208
-        except OSError:
-            continue
-        for number in numbers:
-            try:
-                found = os.stat(f"{member}/fd/{number}")  # noqa: PTH116
-            except OSError:
-                continue
-            if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
-                seen[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK
+        with suppress(OSError):
+            for number in os.listdir(f"{member}/fd"):  # noqa: PTH208
+                with suppress(OSError):
+                    found = os.stat(f"{member}/fd/{number}")  # noqa: PTH116
+                    if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                        seen[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK
     return sum(seen.values())
 
 

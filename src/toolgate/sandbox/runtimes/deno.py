@@ -9,6 +9,7 @@ addresses that it sets aside for each engine's code make a second engine, which 
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from toolgate.sandbox.jail import MB, ResourceLimits, Spec, Unavailable
@@ -44,36 +45,25 @@ def find_deno(configured: Path | None) -> Path:
 
 
 def _packaged() -> str | None:
-    try:
+    with suppress(ImportError, FileNotFoundError):
         from deno import find_deno_bin
-    except ImportError:
-        return None
-    try:
+
         return str(find_deno_bin())
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def spec(deno: Path, limits: ResourceLimits) -> Spec:
     """What to jail for one job. Its files are the host's to read and write, so it has no workspace."""
     if limits.memory < LEAST_MEMORY:
         raise Unavailable(f"Deno needs at least {LEAST_MEMORY // MB} MB of memory; the limit is {limits.memory // MB} MB.")
+    # Objects end at the heap's bound, with V8's own message; what is not in the heap (ArrayBuffer, wasm) at RLIMIT_DATA. Of
+    # 256 MB, about 185 can be objects or 240 buffers.
+    heap = limits.memory // MB - 64
+    engine = f"--single-threaded,--max-old-space-size={heap},--max-semi-space-size=4,--wasm-max-committed-code-mb=32"
     return Spec(
         profile="deno",
-        argv=(str(deno), "run", *DENO_FLAGS, f"--v8-flags={','.join(_engine_flags(limits))}", str(RUNNER)),
+        argv=(str(deno), "run", *DENO_FLAGS, f"--v8-flags={engine}", str(RUNNER)),
         environment=(("DENO_NO_UPDATE_CHECK", "1"), ("NO_COLOR", "1")),
         readable=(RUNNER,),
         limits=limits,
-    )
-
-
-def _engine_flags(limits: ResourceLimits) -> tuple[str, ...]:
-    """Objects end at the heap's bound, with V8's own message; what is not in the heap (ArrayBuffer, wasm) at RLIMIT_DATA.
-    Of 256 MB, about 185 can be objects or 240 buffers."""
-    heap = limits.memory // MB - 64
-    return (
-        "--single-threaded",
-        f"--max-old-space-size={heap}",
-        "--max-semi-space-size=4",
-        "--wasm-max-committed-code-mb=32",
     )
