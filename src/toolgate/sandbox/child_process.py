@@ -32,7 +32,7 @@ def spawn(argv: Sequence[str], environment: Mapping[str, str], pass_fds: Iterabl
 
 
 class ChildProcess(ABC):
-    """What is said to a process and heard of it, and its end. Made on the thread of the loop that will use it."""
+    """The input, output and end of a process. Made on the thread of the loop that will use it."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.pid = child.pid

@@ -233,11 +233,11 @@ class Sandbox:
     # -- what holds it
 
     async def jail(self) -> Jail:
-        """What holds code on this machine, found out once."""
+        """The jail that holds code on this machine, found out once."""
         return await self._chosen(self.settings)
 
     async def server_jail(self) -> Jail:
-        """What holds servers, which stay: the same jail, but for containers, whose processes are not ours to watch."""
+        """The jail for servers, which stay: the same, but for containers, whose processes are not ours to watch."""
         return await self._chosen(SandboxSettings() if self.settings.backend == "docker" else self.settings)
 
     async def _chosen(self, settings: SandboxSettings) -> Jail:
@@ -252,7 +252,7 @@ class Sandbox:
             return await chosen.get()
 
     async def survey(self) -> "list[JailReport]":
-        """What could hold code here, and why the rest can't: each tried."""
+        """The jails that could hold code here, and why the rest cannot: each tried."""
         from toolgate.sandbox.jails.selection import survey
 
         return await survey(self.settings)
@@ -269,7 +269,7 @@ class Sandbox:
             return python.spec(interpreter, self.limits, packages=self.settings.packages).working_in(folder)
 
     async def _try_monty(self, job: dict[str, Any], serve: Serve | None, limits: ResourceLimits) -> CodeResult | None:
-        """What Monty makes of it; None if it is not for Monty, or Monty could not do it and CPython may."""
+        """The result of Monty; None if it is not for Monty, or Monty could not do it and CPython may."""
         if not self.settings.monty:
             return None
         from toolgate.sandbox.runtimes.monty import runtime as monty
@@ -298,7 +298,7 @@ class Sandbox:
         limits: ResourceLimits,
         folder: ProgramFolder | None = None,
     ) -> tuple[WorkerResult, Stopped | None, tuple[str, ...]]:
-        """What the code said, why it was stopped, and what is to be said of its changes."""
+        """The worker's result, why it was stopped, and what is to be said of its changes."""
         jail = await self.jail()
         if self._pool is None:
             from toolgate.sandbox.pool import Pool
@@ -356,7 +356,7 @@ def _code_result(
 
 
 class UpperLayer:
-    """What a program changed in the layer over its folder, as an open folder, beyond its end."""
+    """The layer with a program's changes, as an open folder, beyond its end."""
 
     def __init__(self) -> None:
         self._open: list[int] = []

@@ -1,4 +1,4 @@
-"""Which of the changes that a program made in its layer reach the workspace: data, by a list of what is allowed.
+"""Decides which changes that a program made in its layer reach the workspace: data, by a list of what is allowed.
 
 A file is brought in if a pattern (`bring_in`) matches its path, it is a regular file that can't be executed, and no folder
 above it is a virtual environment or a repository. Everything else, deletions included, is set aside (`quarantine`).
@@ -31,7 +31,7 @@ Signature = tuple[int, ...] | None
 
 
 class IntakeReport(NamedTuple):
-    """What came of one look at a layer."""
+    """The result of one look at a layer."""
 
     brought: int
     aside: list[str]
@@ -77,9 +77,9 @@ class Intake:
         self._max_bytes = max_bytes
         self._left = 0
         self._seen: dict[Parts, tuple[Signature, Signature]] = {}
-        """What was dealt with: as it was in the layer, and what the workspace had in its place afterwards."""
+        """Paths that were dealt with: as each was in the layer, and what the workspace had in its place afterwards."""
         self._met: set[Parts] = set()
-        """What is in the layer, as far as it was looked at."""
+        """Paths in the layer, as far as it was looked at."""
         self._emptied: set[Parts] = set()
         """Folders that the program deleted and made anew."""
         self._taken = IntakeReport(0, [])
@@ -320,7 +320,7 @@ class Intake:
     def _errors(
         self, parts: Parts, kind: Kind, status: os.stat_result | None = None, content: int | None = None
     ) -> Iterator[None]:
-        """What can't be done in the workspace is set aside."""
+        """Sets aside what cannot be done in the workspace."""
         try:
             yield
         except (OSError, PathEscape) as error:

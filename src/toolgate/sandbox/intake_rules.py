@@ -48,10 +48,10 @@ def is_plain(parts: Parts) -> bool:
 
 
 class _Wildcards(NamedTuple):
-    """What wildcards stand for."""
+    """The meaning of wildcards."""
 
     first: str
-    """What a name may not begin with, or has to."""
+    """A lookahead for the beginning of a name."""
     letter: str
 
 
@@ -67,7 +67,7 @@ class _Pattern(NamedTuple):
     """One of a rule's."""
 
     end: str
-    """What every path that it matches ends with: most paths are told apart by that."""
+    """The end of every path that it matches: most paths are told apart by that."""
     whole: re.Pattern[str]
 
 
@@ -93,4 +93,4 @@ REPOSITORY = IntakeRule(
     ),
     any_name=True,
 )  # fmt: skip
-"""What git writes of a repository: nothing of it names a program."""
+"""The files that git writes of a repository: nothing in them names a program."""

@@ -1,4 +1,4 @@
-"""What a jail is given, what it gives, and what it must enforce. Everything above is the same for all jails."""
+"""The contract of a jail: its input, its output, and what it must enforce. Everything above is the same for all jails."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ MB = 1024 * 1024
 
 Feature = Literal["files", "environment", "network", "processes", "memory", "cpu", "time", "disk", "output", "signals"]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
-"""What has to be held. A jail that can't hold one of them is not used."""
+"""All that has to be held. A jail that cannot hold one of them is not used."""
 
 Profile = Literal["python", "deno", "shell", "server"]
-"""What kind of program it is: decides the system calls that it has, and how its memory is counted. Only a shell and a server
+"""The kind of a program: decides the system calls that it has, and how its memory is counted. Only a shell and a server
 may start other programs."""
 STARTS_OTHERS: frozenset[Profile] = frozenset(("shell", "server"))
 
@@ -23,7 +23,7 @@ LAYERING_JAILS = frozenset(("bubblewrap", "namespaces"))
 """Jails that can keep what a program changes in a folder apart from the folder (`Spec.layers`). Elsewhere it gets a copy."""
 
 Network = Literal["none", "loopback", "host"]
-"""What of a network a server has: none and no sockets; its own loopback, on which the host may answer; or the host's.
+"""The network of a server: none and no sockets; its own loopback, on which the host may answer; or the host's.
 Everything else has none."""
 
 Stopped = Literal["time", "memory", "disk", "processes", "output"]
@@ -35,16 +35,16 @@ class Unavailable(ToolgateError):
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, gc=False):
-    """What one run may use. Sizes are bytes."""
+    """The limits of one run. Sizes are bytes."""
 
     seconds: float = 30.0
     """Infinite for what runs until it is stopped: a server."""
     memory: int = 256 * MB
     """All its processes together."""
     disk: int = 64 * MB
-    """What it may write, wherever it may write."""
+    """All that it may write, wherever that is."""
     files: int = 10_000
-    """How many files and folders it may make."""
+    """Files and folders that it may make."""
     processes: int = 64
     """At once, threads too."""
     output: int = MB
@@ -73,11 +73,11 @@ class ProgramFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     cwd: Path | None = None
-    """Where in it the program begins; None: at its top."""
+    """The directory that the program begins in; None: the top."""
     fixed: tuple[Path, ...] = ()
-    """What it may read but not change."""
+    """Paths that it may read but not change."""
     hidden: tuple[Path, ...] = ()
-    """What it may not see."""
+    """Paths that it may not see."""
     settle: SettleChanges | None = None
     """Set: what the program changes is kept apart from the folder, and then handed to this."""
 
@@ -141,7 +141,7 @@ class JailedProcess(Protocol):
     """False while it only waits for work, and needs little watching."""
 
     def uppers(self) -> list[int]:
-        """What it changed in its layers (`Spec.layers`), in their order: open folders, which are closed with the process.
+        """The upper layers (`Spec.layers`) that hold its changes, in order: open folders, which are closed with the process.
         Empty if it has none, or never began."""
 
     def is_alive(self) -> bool: ...

@@ -20,7 +20,7 @@ REFILL_SECONDS = 0.02
 MAX_STARTING = 2
 """Workers that are started at the same time, beyond those that somebody waits for."""
 IDLE_BYTES: dict[Profile, int] = {"python": 16 * MB, "deno": 72 * MB, "shell": 8 * MB}
-"""What an idle worker of a kind takes, about."""
+"""The memory that an idle worker of a kind takes, about."""
 
 logger = logging.getLogger("toolgate.sandbox")
 

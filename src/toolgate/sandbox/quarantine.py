@@ -1,4 +1,4 @@
-"""What programs changed in a workspace and the rule did not bring in: kept apart, until a person takes or drops it.
+"""Changes of programs in a workspace that the rule did not bring in: kept apart, until a person takes or drops them.
 
 Each set is a folder of Toolgate's own, with a list and the contents under numbers: no program runs a file for its being
 called 7.
@@ -89,7 +89,7 @@ class Quarantine:
         return found[0]
 
     def content(self, one: QuarantineSet, change: QuarantinedChange) -> bytes | None:
-        """What a changed file would hold; None if it was not kept."""
+        """The content that a changed file would have; None if it was not kept."""
         return None if change.stored is None else (self._folder / one.id / change.stored).read_bytes()
 
     def drop(self, one: QuarantineSet) -> None:

@@ -1,4 +1,4 @@
-"""What comes of a run in the sandbox, and the errors that a caller gets of it."""
+"""The results of runs in the sandbox, and the errors that a caller gets of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ LIMIT_SETTINGS: Mapping[Stopped, str] = {
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program wrote, and what held it."""
+    """The output of a program, and the jail that held it."""
 
     stdout: str
     stderr: str
@@ -27,10 +27,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     limits: ResourceLimits
     jail: str
     enforced: Mapping[Feature, str]
-    """What was held, and by what means."""
+    """The features that were held, and by what means."""
     seconds: float
     left: tuple[str, ...] = ()
-    """What is to be said of the changes that it made in its layer."""
+    """Sentences on the changes that it made in its layer."""
 
     def last_output(self) -> dict[str, str]:
         """The end of what it wrote, for the details of an error."""
@@ -39,7 +39,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodeResult(RunResult, frozen=True, kw_only=True):
-    """What came of code."""
+    """The result of code."""
 
     value: Any
     failure: CodeFailure | None
@@ -49,7 +49,7 @@ class CodeResult(RunResult, frozen=True, kw_only=True):
 
 
 class CommandResult(RunResult, frozen=True, kw_only=True):
-    """What came of a command."""
+    """The result of a command."""
 
     exit_code: int
 

@@ -72,7 +72,7 @@ class SandboxRunner:
         return value
 
     def _context(self, ctx: InvokeContext) -> dict[str, Any]:
-        """What the code is told of where it runs; nothing of it is a secret."""
+        """Tells the code where it runs; nothing of it is a secret."""
         try:
             folder = str(self._places.of(ctx.call))
         except ToolgateError:  # nothing may work there: whoever tries is told
@@ -102,7 +102,7 @@ def value_of(ctx: InvokeContext, ran: CodeResult) -> Any:
 
 
 class Bridge:
-    """What one run of a tool's code may ask for."""
+    """Answers what one run of a tool's code may ask for."""
 
     def __init__(self, ctx: InvokeContext, program: ToolProgram, may_run: MayRun, *, trusted: bool) -> None:
         self._ctx = ctx
@@ -110,7 +110,7 @@ class Bridge:
         self._room = asyncio.Semaphore(MAX_CONCURRENT_ANSWERS)
         self._may_run = may_run
         self._allow = program.allowlist if trusted else None
-        """What a person wrote into a file beside the settings counts as those do; what was sent in at run time does not."""
+        """A list that a person wrote into a file beside the settings counts as they do; one sent in at run time does not."""
         self._answers: dict[str, Callable[..., Awaitable[Any]]] = {
             "fs.readFile": self._read_file,
             "fs.writeFile": self._write_file,

@@ -1,4 +1,4 @@
-"""What any jail must stop, tried out: `trial`, before a jail is relied on, and `check`, the suite that ships for all jails.
+"""Attempts that any jail must stop: `trial`, before a jail is relied on, and `check`, the suite that ships for all jails.
 
 Attempts to get at something of this process or to use more than was allowed; beside them controls, the same means put to a
 permitted use. What an attempt did not get counts as held only if its control worked, since in a jail that fails to start
@@ -55,7 +55,7 @@ IN_ONE: dict[Feature, tuple[str, ...]] = {
     "cpu": ("compute", "take_all_processors", "go_first"),
     "signals": ("signal_itself", "signal_another"),
 }
-"""What the probe tries in one process: a feature's control, then its attempts."""
+"""The attempts of the probe in one process: a feature's control, then its attempts."""
 
 APART: tuple[tuple[Feature, str, str], ...] = (
     ("memory", "some_memory", "take_memory"),
@@ -63,7 +63,7 @@ APART: tuple[tuple[Feature, str, str], ...] = (
     ("disk", "some_disk", "fill_the_disk"),
     ("disk", "some_disk", "make_many_files"),
 )
-"""What it may be ended for."""
+"""Attempts that it may be ended for."""
 
 COMMANDS: tuple[tuple[Feature, str, str, str], ...] = (
     ("files", "read_as_a_command", "echo x > own && cat own > /dev/null", "cat {secret}"),
@@ -99,7 +99,7 @@ MANY_PROCESSES: tuple[Feature, str, str, str] = (
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What came of one attempt."""
+    """The result of one attempt."""
 
     feature: Feature
     name: str
@@ -115,7 +115,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class Bait:
-    """What there is to be got of this process: a file that anybody may read, and a variable."""
+    """Something to be got of this process: a file that anybody may read, and a variable."""
 
     def __init__(self) -> None:
         self.marker = secrets.token_hex(16)
@@ -173,7 +173,7 @@ class LiveBait(Bait):
         }
 
     def harm(self) -> dict[Feature, str]:
-        """What happened to it, whatever the attempts said."""
+        """The harm that was done to it, whatever the attempts said."""
         found: dict[Feature, str] = {}
         if self._victim.poll() is not None:
             found["signals"] = "a process of the host was killed"
@@ -250,7 +250,7 @@ class EscapeAttempts:
         self._python = python
 
     async def in_one_process(self) -> list[CheckResult]:
-        """What the probe can try without being ended for it."""
+        """All that the probe can try without being ended for it."""
         said = await self._probe([name for names in IN_ONE.values() for name in names])
         return [
             self._judged(feature, control, name, said) for feature, (control, *names) in IN_ONE.items() for name in names

@@ -1,4 +1,4 @@
-"""What host and worker say to each other: a job, what it asks for meanwhile, and how it ended.
+"""The protocol between host and worker: a job, what it asks for meanwhile, and how it ended.
 
 Lines of JSON. A frame from the worker begins with 0x1E; whatever else there is, the code wrote by itself. Nothing that comes
 out is trusted: a forged frame asks for no more than the code may ask for anyway, and a forged result is the code's result.
@@ -78,7 +78,7 @@ class WorkerLogLine(msgspec.Struct, frozen=True):
 
 
 class WorkerResult(msgspec.Struct):
-    """What came of a job."""
+    """The result of a job."""
 
     value: Any = None
     failure: CodeFailure | None = None
@@ -182,7 +182,7 @@ class Worker:
     # -- reading
 
     def _frame(self, line: bytes) -> dict[str, Any] | None:
-        """What the worker says in a line; the rest of it, which the code wrote, is kept."""
+        """The worker's frame in a line; the rest of the line, which the code wrote, is kept."""
         own, mark, told = line.partition(FRAME)
         frame = None
         if mark:

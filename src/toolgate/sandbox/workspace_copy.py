@@ -21,7 +21,7 @@ class WorkspaceCopy:
         self._hidden = frozenset(original.hidden)
         self._bytes, self._files = limits.disk // 2, limits.files // 2
         self._known: dict[Parts, tuple[int, ...]] = {}
-        """What was copied, as it is in the copy: whoever forges that has nothing brought in."""
+        """All that was copied, as it is in the copy: whoever forges that has nothing brought in."""
         self.folder = Path(tempfile.mkdtemp(prefix="toolgate-copy-")).resolve()
         try:
             self._fill()
@@ -33,7 +33,7 @@ class WorkspaceCopy:
         self.copy = ProgramFolder(path=self.folder, cwd=None if cwd is None else self._place_of(cwd))
 
     def _place_of(self, path: Path) -> Path:
-        """Where something of the original is in the copy."""
+        """The path in the copy of something of the original."""
         return self.folder / path.relative_to(self._original.path)
 
     def remove(self) -> None:

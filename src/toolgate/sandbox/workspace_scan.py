@@ -1,4 +1,4 @@
-"""What a program may not change or see of the folder that it works in: a search for what the jail has to hold back.
+"""A search of the folder that a program works in for what it may not change or see, which the jail has to hold back.
 
 Hidden are the files that no tool may open. Read-only are repositories, virtual environments, the programs of packages and
 the interpreter that Toolgate runs in: a program has no business there, and is told so at once. What else it changes is
@@ -33,13 +33,13 @@ PROGRAMS = ".bin"
 UNSEARCHED = frozenset({NODE_MODULES, "__pycache__", ".tox", ".mypy_cache", ".ruff_cache"})
 """Folders full of what others wrote: they are not looked into, for that would take long."""
 ENVIRONMENT = "pyvenv.cfg"
-"""What makes a folder a virtual environment of Python, whatever its name."""
+"""This file makes a folder a virtual environment of Python, whatever its name."""
 GIT = ".git"
 GIT_FIXED = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees", "info")
 """Of a repository, what says which programs git runs: not even git may write that."""
 
 FileIdentity = tuple[int | str, ...]
-"""What a name stands for: it changes when something else is put in its place."""
+"""Changes when something else is put in a file's place."""
 Protection = Literal["fixed", "hidden"]
 NONE: Mapping[Any, Any] = MappingProxyType({})
 COARSE_NS = 50_000_000
@@ -47,14 +47,14 @@ COARSE_NS = 50_000_000
 
 
 class ProtectedPaths(NamedTuple):
-    """What a jail holds back of a workspace."""
+    """The paths of a workspace that a jail holds back."""
 
     fixed: tuple[Path, ...]
     """To be read, not to be changed."""
     hidden: tuple[Path, ...]
     """Not to be seen."""
     secret: Mapping[Path, FileIdentity] = NONE
-    """What is hidden, and what it was."""
+    """The hidden paths, and what each was."""
     repositories: frozenset[Path] = frozenset()
     pieces: Mapping[str, ProjectedEntry] = NONE
     """The files that were looked at and are not hidden."""
@@ -251,7 +251,7 @@ class WorkspaceScan:
             self._inodes.add((status.st_dev, status.st_ino))
 
     def _link(self, path: Path, held: Protection) -> None:
-        """A link can't be held by a mount; what it leads to can, where that is in the workspace."""
+        """A link cannot be held by a mount; what it leads to can, where that is in the workspace."""
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(self._top) or real == self._top:
             return
@@ -305,7 +305,7 @@ def is_below(path: str, folders: Collection[str]) -> bool:
 
 
 def secret_identity(path: Path, status: os.stat_result) -> FileIdentity:
-    """What is hidden, so that something else in its place is told from it. The number of a file that is deleted may be that
+    """Tells what is hidden from something else in its place. The number of a file that is deleted may be that
     of the next one, so of files their age and size count too. Not when they were last touched: to mount something over a
     file may be that."""
     leads = os.path.realpath(path) if stat.S_ISLNK(status.st_mode) else ""

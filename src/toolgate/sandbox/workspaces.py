@@ -1,4 +1,4 @@
-"""Where a call works: the folder that a session's files are in, and what of it a program may not change or see.
+"""The folders that calls work in: those of sessions, and what of them a program may not change or see.
 
 A folder is named by Toolgate or by its operator, never by the text of a caller. What a program can't be kept from by rules
 (it opens what it likes) it is kept from by the jail: `parts` says what the jail has to hold back.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_SESSIONS = 10_000
 """Folders that callers gave to sessions; those unused for longest are forgotten."""
 FIRST_OWNER, OWNERS = 1_900_000_000, 100_000_000
-"""Where Toolgate runs as root, the folder of a session belongs to a user of its own, which nobody is."""
+"""If Toolgate runs as root, the folder of a session belongs to a user of its own, which nobody is."""
 
 NEVER = frozenset(
     {
@@ -104,7 +104,7 @@ class Workspaces:
         return found
 
     def known(self, call: Call) -> Path | None:
-        """Where the relative paths of a call lead from, whether the folder is there yet or not; None: from where we are."""
+        """The folder that relative paths of a call lead from, even if it is not there yet; None: the current directory."""
         if self._is_here(call):
             return self._here
         key = self._sessions.key(call.actor, call.session)
@@ -179,8 +179,8 @@ class Workspaces:
     # -- what a program may not do there
 
     def parts(self, folder: Path, *, writes_git: bool = False) -> ProtectedPaths:
-        """What the jail has to hold back of a folder that a program works in: all of it is looked at, so call this in a
-        thread. `writes_git`: the program is git, which has to write its repository."""
+        """The paths that the jail has to hold back of a program's folder: all of it is looked at, so call this in a thread.
+        `writes_git`: the program is git, which has to write its repository."""
         top = self._checked(folder, for_programs=True)
         return WorkspaceScan(self.rules, top, os.path.realpath(self._home), writes_git=writes_git).run()
 
@@ -190,7 +190,7 @@ class Workspaces:
         return self._is_session(str(folder), os.path.realpath(self._home))
 
     def quarantine(self) -> "Quarantine":
-        """What programs changed and was not brought in."""
+        """The changes of programs that were not brought in."""
         from toolgate.sandbox.quarantine import Quarantine
 
         return Quarantine(self._home)
@@ -218,7 +218,7 @@ class Workspaces:
         return Intake(folder, rule, kept, refuses, max_bytes, inside, setting)
 
     def runs(self, folder: Path, path: Path) -> str | None:
-        """What the host would run if a call wrote a path below its folder: what a program may not change, no tool writes."""
+        """Names what the host would run if a call wrote below its folder: no tool writes what no program may change."""
         from toolgate.screening.paths import run_by_name
 
         inside = path.relative_to(folder)

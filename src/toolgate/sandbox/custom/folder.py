@@ -37,7 +37,7 @@ FRESH_SECONDS = 2.0
 apart that come so close."""
 
 Stamp = tuple[int, int, int, int]
-"""What tells one content of a file from another: times of modification and change, size, inode."""
+"""Tells one content of a file from another: times of modification and change, size, inode."""
 FOLDER_POLL_SECONDS = 1.0
 MAX_KEPT_DIGESTS = 1_000
 
@@ -69,7 +69,7 @@ FolderChange = LoadedTool | RemovedTool | ToolProblem
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a file."""
+    """The state of a file."""
 
     stamp: Stamp | None = None
     settled: bool = False
@@ -94,11 +94,11 @@ class CustomFolder:
         self._refusal = refusal
         self._files: dict[Path, _Known] = {}
         self._unreadable: ToolProblem | None = None
-        """Why the folder itself can't be looked at."""
+        """The reason why the folder itself cannot be looked at."""
 
     @property
     def problems(self) -> list[ToolProblem]:
-        """What is wrong now: of each file the first thing."""
+        """The first fault of each file that has one now."""
         found = [known.problem for _, known in sorted(self._files.items()) if known.problem is not None]
         return found if self._unreadable is None else [self._unreadable, *found]
 
@@ -106,7 +106,7 @@ class CustomFolder:
         return next((file for file, known in self._files.items() if known.holds == name), None)
 
     def changes(self) -> list[FolderChange]:
-        """What has changed since the last time: first what is gone, then what is new or other, and what is wrong with it."""
+        """The changes since the last time: first what is gone, then what is new or other, and what is wrong with it."""
         stamps = self._look()
         if stamps is None:
             return []
@@ -172,7 +172,7 @@ class CustomFolder:
         return self._take(known, tool)
 
     def _wrong(self, known: _Known, digest: str | None, problem: ToolProblem) -> list[FolderChange]:
-        """What a file held stays in force. What is wrong is told once."""
+        """Leaves in force what a file held. The fault is told once."""
         told = known.problem == problem
         known.digest, known.wants, known.problem = digest, None, problem
         return [] if told else [problem]
@@ -201,7 +201,7 @@ class CustomFolder:
 
 
 def _stamp(file: Path) -> Stamp:
-    """All zero for a file that can't be looked at: reading it says why."""
+    """All zero for a file that cannot be looked at: reading it says why."""
     try:
         found = file.stat()
     except OSError:
@@ -357,7 +357,7 @@ class CompiledCode:
 
 
 async def compiled(tool: ToolFile, sandbox: Sandbox) -> ToolProblem | None:
-    """What is wrong with the code, and where in the file; None if it compiles. Raises a CallError if there is no sandbox."""
+    """The fault in the code, and its place in the file; None if it compiles. Raises a CallError if there is no sandbox."""
     if tool.program.runtime == "python":  # which is compiled when its file is read
         return None
     failure = await sandbox.check(LANGUAGES[tool.program.runtime], tool.program.code)

@@ -23,7 +23,7 @@ TIER_OF_RISK: dict[Risk | None, Tier] = {
     "low": "read_only", "medium": "write", None: "write", "high": "execute", "critical": "execute",
 }  # fmt: skip
 ASKS = (Capability(action="run", description="Run the tool's code.", requires_confirmation=True),)
-"""What `autoAccept: false` means: a person is asked before each call."""
+"""The meaning of `autoAccept: false`: a person is asked before each call."""
 MAX_SHOWN_FAULTS = 10
 NO_EXECUTE = "it has no function execute(args, context)"
 REQUIRED_FIELDS = ("name", "description", "schema", "code")
@@ -32,13 +32,13 @@ TOOL_FIELDS = {
     "tokenCost": "declared_tokens", "version": "version", "timeout": "timeout", "outputSchema": "output_schema",
     "category": "category", "requiresPermission": "requires_permission", "tags": "tags", "cost": "cost",
 }  # fmt: skip
-"""What the file's fields are called in a `Tool`."""
+"""The names that the file's fields have in a `Tool`."""
 PROGRAM_FIELDS = {"code": "code", "runtime": "runtime", "examples": "examples"}
 PERMISSIONS = {"allowlist": "allowlist", "autoAccept": "auto_accept", "riskLevel": "risk_level"}
 """The same in its `ToolProgram`."""
 TOOL_FILE_FIELDS = (*TOOL_FIELDS, *PROGRAM_FIELDS, "permissions")
 MEANT = {"input_schema": "schema", "inputSchema": "schema", "parameters": "schema", "args": "arguments"}
-"""What others call our fields."""
+"""Names that others have for our fields."""
 TOLD_AS: dict[str, tuple[str, ...]] = {
     **{ours: (theirs,) for theirs, ours in TOOL_FIELDS.items()},
     **{f"program.{ours}": (theirs,) for theirs, ours in PROGRAM_FIELDS.items()},
@@ -70,12 +70,12 @@ class ToolFileError(DefinitionError):
 
 
 class CodeLocation(NamedTuple):
-    """Where the code of a tool begins in its file."""
+    """The place in its file at which the code of a tool begins."""
 
     file: Path
     place: Position
     indent: int | None
-    """How far it is indented, if it stands in lines of its own; None if it is a text in quotes, say."""
+    """Its indentation, if it stands in lines of its own; None if it is a text in quotes, say."""
 
     def problem(self, message: str, line: int | None = None, column: int | None = None) -> ToolProblem:
         """Something that is wrong with the code, at a line and column of it, both from 1."""
@@ -211,7 +211,7 @@ def _where(file: Path, place: Position | None) -> str:
 
 
 def tool_fields(value: Any) -> tuple[dict[str, Any], list[FieldFault]]:
-    """The fields of a `Tool`, and what is wrong with the file's fields, as far as the `Tool` itself can't tell."""
+    """The fields of a `Tool`, and what is wrong with the file's fields, as far as the `Tool` itself cannot tell."""
     wrong: list[FieldFault] = []
     if not isinstance(value, dict):
         return {}, [FieldFault((), f"{NO_MAPPING}, such as `name: my_tool`")]
@@ -321,7 +321,7 @@ def wrong_in_file(fault: Fault, value: Any) -> FieldFault:
 
 
 def found_at(value: Any, steps: Steps) -> tuple[Steps, Any]:
-    """How far a path leads into a file's value, as the file spells it, and what is there."""
+    """The part of a path that leads into a file's value, as the file spells it, and what is there."""
     found: list[str | int] = []
     for step in steps:
         if isinstance(value, list) and str(step).isdecimal() and int(step) < len(value):

@@ -37,7 +37,7 @@ NOT_ITS_OWN = (
     "acpi", "asound", "cmdline", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg", "latency_stats",
     "sched_debug", "scsi", "sysrq-trigger", "timer_list", "timer_stats",
 )  # fmt: skip
-"""What /proc tells about the whole machine, and no program needs."""
+"""Files of /proc about the whole machine, which no program needs."""
 
 
 def found(root: int, path: str) -> int:

@@ -47,7 +47,7 @@ WARM = (
     "statistics", "string", "struct", "tempfile", "textwrap", "threading", "traceback", "typing", "unicodedata",
     "urllib.parse", "uuid", "warnings", "zlib", "zoneinfo",
 )  # fmt: skip
-"""What programs usually import."""
+"""Modules that programs usually import."""
 
 MAX_MESSAGE_CHARS = MAX_STACK_CHARS = 2_000
 RESULT = "__toolgate_result__"
@@ -116,7 +116,7 @@ class SourceCode:
         return failure(kind, _name_of(error), _message_of(error), line, column, stack)
 
     def _place(self, error: BaseException) -> tuple[int | None, int | None, str]:
-        """Where it was raised in the program's own text, and by what way it came there."""
+        """The place in the program's own text at which it was raised, and the way there."""
         first: list[types.TracebackType] = []
         last: list[types.TracebackType] = []
         step, seen = error.__traceback__, 0

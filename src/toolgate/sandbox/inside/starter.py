@@ -90,7 +90,7 @@ def main() -> tuple[list[tuple[str, CodeType]], dict[str, Any]]:
 
 
 def prepare_world(order: dict[str, Any], lifeline: int) -> None:
-    """What takes the rights that are about to be given up."""
+    """Does what takes the rights that are about to be given up."""
     listen, gate = order["listen"], order.get("gate")
     close_descriptors({lifeline, *([listen["through"]] if listen else ()), *([gate] if gate is not None else ())})
     if gate is not None:
@@ -238,7 +238,7 @@ def give_up_rights(order: dict[str, Any]) -> None:
 
 
 def limit(what: int, soft: int, hard: int) -> None:
-    """What the kernel counts. Where the host itself may have less, that is what can be had."""
+    """Sets a limit that the kernel counts. Where the host itself may have less, that is what can be had."""
     most = resource.getrlimit(what)[1]
     if most != resource.RLIM_INFINITY:
         soft, hard = min(soft, most), min(hard, most)

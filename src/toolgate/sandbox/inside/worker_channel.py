@@ -1,4 +1,4 @@
-"""What the Python worker and the host say to each other: frames, what the code prints, and how it asks for things.
+"""The Python worker's side of the protocol: frames, what the code prints, and how it asks the host for things.
 
 Part of the Python worker (`python_worker`). Lines of JSON come in; frames (0x1E, JSON, newline) go out.
 """
@@ -28,7 +28,7 @@ else:
 globals()["__builtins__"] = dict(vars(builtins))
 BUFFER_BYTES = 8_192
 FLUSH_SECONDS = 0.05
-"""What was printed reaches the host after this at the latest, so that one that is killed has not printed for nothing."""
+"""Printed text reaches the host after this at the latest, so that a program that is killed has not printed for nothing."""
 THREAD_STACK_BYTES = 512 * 1024
 HOST_GONE = {"error": {"code": "CONNECTION_ERROR", "message": "The host is gone."}}
 _close, _dup, _dup2, _pipe, _read, _write = os.close, os.dup, os.dup2, os.pipe, os.read, os.write
@@ -124,7 +124,7 @@ class _Sink(io.RawIOBase):
 
 
 class Stream(io.TextIOWrapper):
-    """What `print` writes to: kept back for a moment, so that many lines become one frame."""
+    """The target of `print`: keeps text back for a moment, so that many lines become one frame."""
 
     def __init__(self, channel: Channel, name: str) -> None:
         self.sink = _Sink(channel, name)
@@ -209,7 +209,7 @@ class HostRequest:
 
 
 class Host:
-    """What the program may ask, and who waits for which answer."""
+    """Asks the host for the program, and knows who waits for which answer."""
 
     def __init__(self, channel: Channel, streams: tuple[Stream, ...], most: int) -> None:
         self._channel, self._streams, self._most = channel, streams, most
@@ -291,7 +291,7 @@ class Tools:
 
 
 class AttributeDict(dict):  # type: ignore[type-arg]
-    """What the host gave, by key or by attribute; `exit_code` finds `exitCode`."""
+    """A mapping that the host gave, by key or by attribute; `exit_code` finds `exitCode`."""
 
     def __getattr__(self, name: str) -> Any:
         first, *rest = name.split("_")

@@ -59,7 +59,7 @@ def plain(value: Any, max_bytes: int) -> Any:
 
 
 class _Conversion:
-    """What is left of the size, and which containers are around the value that is looked at."""
+    """The size that is left, and the containers around the value that is looked at."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = self._left = max_bytes

@@ -20,14 +20,14 @@ from toolgate.sandbox.jails.process_tree import is_first, parent_of, read
 from toolgate.sandbox.jails.submounts import How
 
 PLACES = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
-"""Where bubblewrap is looked for: PATH could lead to a workspace."""
+"""Bubblewrap is looked for here: PATH could lead to a workspace."""
 SMALL = "65536"
 KERNELS_OWN = (
     "kcore", "keys", "key-users", "kallsyms", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list",
 )  # fmt: skip
 """In /proc: what the kernel tells, or is told, about more than the program."""
 CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
-"""What the starter needs to become somebody else."""
+"""Needed by the starter to become somebody else."""
 REMAPPING = ("CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH")
 """And to show a workspace as that one's, which may be closed to all but its owner."""
 LISTENING = ("CAP_NET_BIND_SERVICE",)

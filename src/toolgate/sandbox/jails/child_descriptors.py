@@ -17,7 +17,7 @@ MAX_SOCKETS = 250
 
 
 class ChildEnds(ABC):
-    """What the child has, until it has it; and what the host has."""
+    """The child's descriptors, until it has them, and the host's."""
 
     inner: tuple[int, ...]
 
@@ -75,8 +75,7 @@ class ChildPipe(ChildEnds):
 
 
 class SocketHandoff(ChildEnds):
-    """How sockets get out of a jail: the starter listens on the loopback of its own network, and hands what it listens on
-    to us.
+    """The way of sockets out of a jail: the starter listens on its own network's loopback, and hands its sockets to us.
 
     A socket belongs to the network that it was made in, whoever holds it. So the host answers, in its own event loop, what
     a jailed program says to an address of its own; there is no process in between, and no way from one network into the

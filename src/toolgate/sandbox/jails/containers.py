@@ -1,4 +1,4 @@
-"""What a container engine is told, by its command line: Docker's, or one that understands the same words.
+"""The command line of a container engine: Docker's, or one that understands the same words.
 
 Every container carries the labels of the process that had it started. So those of a dead one can be found: by a watchdog
 that outlives the process by a moment, also if that was killed, and failing that when Toolgate next starts here.
@@ -35,7 +35,7 @@ NOWHERE = "192.0.2.1"
 MACHINE, HOST = "toolgate.machine", "toolgate.host"
 PASSED = frozenset({"HOME", "PATH", "USER", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK"})
 PASSED_FAMILIES = ("DOCKER_", "CONTAINER_")
-"""What of our environment the command line needs to find its engine. The container gets nothing of it."""
+"""Variables that the command line needs to find its engine. The container gets none of them."""
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
@@ -71,7 +71,7 @@ class Engine:
         self.command = tuple(command)
 
     async def ask(self, *words: str, seconds: float = ASK_SECONDS) -> str:
-        """What it says; raises Unavailable with its complaint."""
+        """Its output; raises Unavailable with its complaint."""
         return await to_thread(self._ask, words, seconds)
 
     def _ask(self, words: tuple[str, ...], seconds: float) -> str:
@@ -100,7 +100,7 @@ class Engine:
         return MACHINES[said]
 
     async def volumes(self, image: str) -> tuple[str, ...]:
-        """Where the image wants a writable volume. Raises Unavailable if the image is not here: nothing is fetched."""
+        """The paths at which the image wants a volume. Raises Unavailable if the image is not here: nothing is fetched."""
         if not IMAGE.fullmatch(image):
             raise Unavailable(f"{image[:100]!r} is no name of an image")
         try:
@@ -217,7 +217,7 @@ def _quoted(field: str) -> str:
 
 
 def seen(spec: Spec, readable: Iterable[Path]) -> tuple[Mount, ...]:
-    """What of the host is seen inside, outer folders before inner ones.
+    """The mounts by which the host is seen inside, outer folders before inner ones.
 
     A part that is fixed or hidden is a mount of its own, and so is every folder above it up to the workspace: those could
     otherwise be renamed, and made anew without it.
@@ -238,7 +238,7 @@ def seen(spec: Spec, readable: Iterable[Path]) -> tuple[Mount, ...]:
 
 
 def _within(workspace: Path, parts: Iterable[Path]) -> list[Path]:
-    """What these parts really are, if they lie in the workspace: a link is what it leads to."""
+    """The real paths of those parts that lie in the workspace: a link is what it leads to."""
     real = (part.resolve() for part in parts)
     return [part for part in real if workspace in part.parents and part.exists()]
 

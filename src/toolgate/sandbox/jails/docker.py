@@ -28,11 +28,11 @@ from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 
 PROGRAMS = {"python": "python3", "deno": "deno"}
-"""What runs code is the image's own."""
+"""The image's own, which run the code."""
 KILLED = 137
 TOLD_SECONDS = 0.5
 MAKING_SECONDS = 10.0
-"""How long a container may be in the making before it is given up."""
+"""A container that is longer in the making is given up."""
 UNHELD = 1 << 40
 """The command line itself is not what is to be held, only the workspace is watched beside it."""
 
@@ -235,7 +235,7 @@ class Docker:
         return launch.packed(order)
 
     def _user(self, spec: Spec) -> tuple[int, int]:
-        """Who it is: somebody else than anyone if it has nothing of the host's, else whose the workspace is; never root."""
+        """The user of a container: nobody else's if it has nothing of the host's, else the workspace's owner; never root."""
         if self._rootless:
             return _nobody(20_000, 60_000) if spec.workspace is None else (0, 0)
         chosen = identity.choose(spec, mapped=())

@@ -1,4 +1,4 @@
-"""Who a jailed program is, when Toolgate itself runs as root: never root, and nobody else either.
+"""The user of a jailed program, when Toolgate itself runs as root: never root, and nobody else either.
 
 A user number of its own makes the limit on processes exact and keeps it from everybody's files. Where it works in a folder
 of the host, that folder's owner is mapped onto that number by an idmapped mount: nothing changes hands on disk. Where that
@@ -59,7 +59,7 @@ def choose(spec: Spec, *, mapped: Collection[Path]) -> Identity | None:
 
 
 def _owner(folders: list[Path]) -> Identity:
-    """Of folders that can't be shown as anybody else's. Nothing is given away: they are not ours alone."""
+    """The owner of folders that cannot be shown as anybody else's. Nothing is given away: they are not ours alone."""
     owners = {Identity(found.st_uid, found.st_gid) for found in (folder.stat() for folder in folders)}
     if len(owners) > 1 or any(owner.uid == 0 for owner in owners):
         raise Unavailable(

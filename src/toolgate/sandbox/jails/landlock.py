@@ -183,7 +183,7 @@ def _pieces(spec: Spec) -> Iterator[dict[str, Any]]:
 
 
 def needed(spec: Spec) -> Iterator[Path]:
-    """What must be readable once the program has become its user."""
+    """Paths that must be readable once the program has become its user."""
     program = Path(spec.argv[0]).resolve()
     yield program
     yield from (path.resolve() for path in (*spec.readable, *spec.projected, *spec.writable_folders()))
@@ -211,7 +211,7 @@ def _rule(path: Path, *, write: bool = False, execute: bool = True, optional: bo
 
 
 def threads_of(user: int) -> int:
-    """How many a user has now: the kernel counts them all against his limit, not only the jail's."""
+    """The number of threads that a user has: the kernel counts them all against the limit, not only the jail's."""
     mark = b"\nUid:\t%d\t" % user
     return sum(_threads(entry.path, mark) for entry in os.scandir("/proc") if entry.name.isdigit())
 
@@ -239,7 +239,7 @@ def make_scratch(parent: Path, who: Identity | None) -> Path:
 
 
 def processes_known() -> int:
-    """Which processes our numbers are about: containers that share a folder do not share those."""
+    """The namespace that our process numbers belong to: containers that share a folder do not share those."""
     return Path("/proc/self/ns/pid").stat().st_ino
 
 

@@ -1,4 +1,4 @@
-"""How a jailed process is started: what every jail says alike, whatever its walls are made of.
+"""The start of a jailed process: what every jail says alike, whatever its walls are made of.
 
 A jail turns a Spec into a Launch: the command of its own launcher, which ends in the starter, and the starter's order. The
 order goes through a pipe, since a command line can be read by everybody on the machine.
@@ -28,43 +28,43 @@ from toolgate.sandbox.jails.submounts import Submounts, release, root_of
 from toolgate.sandbox.untrusted_files import remove
 
 CODE_RANGE = 512 * MB
-"""What V8 sets aside for compiled code, of address space and not of memory: RLIMIT_DATA counts it all the same."""
+"""Set aside by V8 for compiled code, of address space and not of memory: RLIMIT_DATA counts it all the same."""
 DENO_ITSELF = 24 * MB
-"""What Deno keeps from programs for itself."""
+"""Memory that Deno keeps from programs for itself."""
 SERVER_FILE = 4096 * MB
 """The largest file that a server may write in folders that are given to it."""
 
 UMASK, SERVER_UMASK = 0o077, 0o022
-"""What a server writes in somebody's folders is for others to read, as usual."""
+"""Files that a server writes in somebody's folders are for others to read, as usual."""
 
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 """Read by the C library before anything of ours runs: arenas would use up the address space."""
 
 
 class Launch(msgspec.Struct, kw_only=True):
-    """What a jail hands to `process.start`."""
+    """The start of a process as a jail hands it to `process.begin`."""
 
     argv: tuple[str, ...]
     order: ChildPipe
     told: ChildPipe | None = None
-    """Where the launcher says `{"child-pid": N}`, the host's number of the first process inside: with it, all of them end.
+    """The launcher says `{"child-pid": N}` there, the host's number of the first process inside: with it, all of them end.
     None: there is no such process, and what descends from the launcher is looked up."""
     handoff: SocketHandoff | None = None
-    """How the sockets come out that it was to listen on."""
+    """The way out for the sockets that it was to listen on."""
     layers: Layers | None = None
-    """What lies over the folders that it may change."""
+    """The layers over the folders that it may change."""
     environment: Mapping[str, str] = {}
     """The launcher's own."""
     places: tuple[str, ...] = ()
-    """Where it can write besides the workspace: inside if there is a first process, else on the host."""
+    """Folders that it can write to besides the workspace: inside if there is a first process, else on the host."""
     remove: tuple[Path, ...] = ()
     """Folders of the host that go when it has ended."""
     release: tuple[Path, ...] = ()
     """Placeholders that were put into the workspace."""
     kill_signal: int = signal.SIGKILL
-    """What makes the launcher end everything."""
+    """Makes the launcher end everything."""
     end_seconds: float | None = None
-    """How long it may take to do so, if that is more than usual."""
+    """The time that it may take to do so, if that is more than usual."""
     watched: bool = True
     """False: its resources are not limited."""
 
@@ -90,7 +90,7 @@ class SystemPath(NamedTuple):
 
 
 def interpreter(spec: Spec) -> str:
-    """Who runs the starter: for Python code, who is to run that too."""
+    """The interpreter that runs the starter: for Python code, the one that is to run that too."""
     return spec.argv[0] if spec.profile == "python" else str(python())
 
 
@@ -100,7 +100,7 @@ def start_command(spec: Spec, order: ChildPipe) -> tuple[str, ...]:
 
 
 def rlimits(spec: Spec, processes: int | None = None) -> dict[str, int]:
-    """What the kernel counts by itself, for each process."""
+    """The limits that the kernel counts by itself, for each process."""
     limits = spec.limits
     found = {
         # Where a program is told of cores, which root runs, 0 would not keep the kernel from starting it; 1 does.
@@ -134,7 +134,7 @@ def order(
     handoff: SocketHandoff | None = None,
     gate: int | None = None,
 ) -> dict[str, Any]:
-    """What the starter is to do. Paths are those inside the jail."""
+    """The starter's order. Paths are those inside the jail."""
     folders = [home, temporary] if spec.workspace is not None else [home, temporary, work]
     own = {"HOME": home, "TMPDIR": temporary, "PATH": ":".join(spec.path), "LANG": "C.UTF-8"}
     return {
@@ -167,7 +167,7 @@ def packed(order: Mapping[str, Any]) -> bytes:
 
 def _compiled(path: str) -> bytes | None:
     """The worker, after its modules, as our own interpreter compiles them: to read that takes a tenth of the time. None if
-    it can't be done: the starter will say why."""
+    it cannot be done: the starter will say why."""
     try:
         found = os.stat(path)  # noqa: PTH116 - for every start
         return _compiled_once(path, found.st_mtime_ns, found.st_size)
@@ -225,7 +225,7 @@ def system_paths() -> tuple[SystemPath, ...]:
 
 @cache
 def network_paths(network: Network) -> tuple[SystemPath, ...]:
-    """What of /etc a program needs that speaks to others: whom to trust and, where it looks names up itself, how."""
+    """The files of /etc for a program that speaks to others: whom to trust and, if it looks names up itself, how."""
     names = ["ssl/certs", "pki", "ca-certificates"] if network != "none" else []
     if network == "host":
         names += ["resolv.conf", "hosts", "nsswitch.conf", "services", "gai.conf"]

@@ -23,7 +23,7 @@ from toolgate.sandbox.jails.inside_files import INSIDE, STARTER, python
 
 LAYER_LAUNCHER = INSIDE / "layer_launcher.py"
 ANSWER_SECONDS = 5.0
-"""How long a refresh may take."""
+"""The time that a refresh may take."""
 PROJECTED = "projected"
 """On the stage: the projected folders, by their numbers."""
 MAX_PIECES = 30_000
@@ -84,7 +84,7 @@ class Layers(ChildEnds):
         return {"folders": folders, "pieces": pieces, "gate": gate, "starters": self.gate}
 
     def source(self, path: Path) -> Path:
-        """Where the jail's launcher finds a path of the host: in the layer, if it is in one of its folders."""
+        """The path at which the jail's launcher finds one of the host: in the layer, if it is in one of its folders."""
         around = [folder for folder in self._given if path.is_relative_to(folder)]
         innermost = max(around, key=lambda folder: len(folder.parts), default=None)
         if path in self._projected:
@@ -109,12 +109,12 @@ class Layers(ChildEnds):
         return self._uppers
 
     def refresh(self) -> None:
-        """Have the program see what the host has changed since. Blocks for some microseconds. A layer that
-        can't be refreshed shows what it showed before."""
+        """Have the program see what the host has changed since. Blocks for some microseconds. A layer that cannot be
+        refreshed shows what it showed before."""
         self._ask([])
 
     def project(self, pieces: Mapping[str, ProjectedEntry]) -> None:
-        """Have the program see these pieces, and no others, of the projected folders. What can't be shown is not."""
+        """Have the program see these pieces, and no others, of the projected folders. What cannot be shown is not."""
         before, self._pieces = self._pieces, dict(pieces)
         gone = [path for path, piece in before.items() if pieces.get(path) != piece]
         new = [path for path, piece in pieces.items() if before.get(path) != piece]

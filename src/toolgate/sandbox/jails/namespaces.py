@@ -43,14 +43,14 @@ ENFORCES: dict[Feature, str] = {
 }
 NAMESPACE_LAUNCHER = inside_files.INSIDE / "namespace_launcher.py"
 PLACE = "/tmp"
-"""Where on the host the new world is put together; what lies there is hidden from the launcher alone."""
+"""The folder of the host in which the new world is put together; its files are hidden from the launcher alone."""
 
 Step = list[str]
 """bind PATH read|write|device SOURCE, fresh PATH OPTIONS, link PATH TARGET, hide PATH: the launcher knows what to do."""
 
 
 class Layout(NamedTuple):
-    """What the namespaces of one process are to hold."""
+    """The content of one process's namespaces."""
 
     spec: Spec
     identity: Identity | None
@@ -59,7 +59,7 @@ class Layout(NamedTuple):
     remap: dict[str, Any] | None
 
     def source(self, path: Path) -> Path:
-        """Where a path of the host is found: in the layer over it, if there is one."""
+        """The place of a path of the host: in the layer over it, if there is one."""
         return self.layers.source(path) if self.layers else path
 
     def written(self) -> list[Path]:
@@ -88,7 +88,7 @@ class NamespaceJail(process.LocalJail):
         return self._started(made, spec)
 
     def _launch(self, spec: Spec, failed: ExitStack) -> Launch:
-        """What is made for the process; `failed` gives back what was made before something failed."""
+        """Makes all that the process needs; `failed` gives it back if a step fails."""
         apart = submounts(spec)
         failed.callback(release, apart.held)
         mapped = identity.mappable(spec)

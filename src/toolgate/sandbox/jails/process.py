@@ -24,11 +24,11 @@ from toolgate.tasks import finish, start_task
 from toolgate.threads import to_thread
 
 TOLD_SECONDS = 2.0
-"""How long a launcher that is no longer wanted may take to name the first process inside."""
+"""The time that a launcher that is no longer wanted may take to name the first process inside."""
 END_SECONDS = 2.0
 """After it, a launcher that was asked to end everything is no longer asked."""
 LAST_SECONDS = 1.0
-"""How long the dead may take to go. A process that the kernel itself holds up, on a stuck disk say, goes when it can."""
+"""The time that the killed may take to go. One that the kernel itself holds up, on a stuck disk say, goes when it can."""
 
 Begun = TypeVar("Begun")
 logger = logging.getLogger("toolgate.sandbox")
@@ -108,7 +108,7 @@ class Process(ChildProcess):
             self.launch.layers.project(pieces)
 
     async def listeners(self) -> list[socket.socket]:
-        """What it was to listen on (`Spec.listen`), in that order: from now on the caller's. Raises Unavailable."""
+        """The sockets that it was to listen on (`Spec.listen`), in order: from now on the caller's. Raises Unavailable."""
         if self.launch.handoff is None:
             return []
         receiving = start_task(self.launch.handoff.receive())
@@ -127,7 +127,7 @@ class Process(ChildProcess):
         said = (await self.read_errors(1000)).decode(errors="replace").strip()
         raise Unavailable(f"It has no network of its own: {said or 'it ended at once'}.")
 
-    # How it ends
+    # -- its end
 
     async def wait(self) -> int:
         """A shell's own 128 + n stays what it is."""
@@ -204,7 +204,7 @@ class Process(ChildProcess):
             self._init_handle = -1
         self._hear_no_more()
 
-    # What the loop tells us
+    # -- told by the loop
 
     def _on_end(self) -> None:
         super()._on_end()

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 
 def read(path: str) -> bytes:
-    """What the kernel says there; nothing if the process is gone, or may not be looked into."""
+    """The content of a file in /proc; empty if the process is gone, or may not be looked into."""
     with suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - read many times a second
         return file.read()
     return b""
@@ -17,7 +17,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def began(pid: int) -> int | None:
-    """When a process was started, in the kernel's ticks: with its number, that names it for good. None: there is none."""
+    """The start of a process, in the kernel's ticks: with its number, that names it for good. None: there is none."""
     return _stat(pid, 19)
 
 

@@ -99,10 +99,10 @@ _IN_ITS_OWN_WORLD = """
 chown lchown fchown fchownat utime utimes futimesat utimensat tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_open
 pidfd_send_signal inotify_init inotify_init1 inotify_add_watch inotify_rm_watch sendmsg sendmmsg
 """
-"""What would reach others where the host's processes and files are shared, or keep a deleted file where nobody sees it."""
+"""Calls that would reach others where the host's processes and files are shared, or hide a deleted file from all."""
 
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
-"""Which argument is the file's mode."""
+"""The number of the argument that is the file's mode."""
 _XATTRS = "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr"
 
 _SETUID_BITS = 0o6000

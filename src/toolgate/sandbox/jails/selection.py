@@ -18,7 +18,7 @@ RETRY_SECONDS = 10.0
 
 
 class JailReport(msgspec.Struct, frozen=True):
-    """What became of trying one jail."""
+    """The result of trying one jail."""
 
     name: str
     available: bool

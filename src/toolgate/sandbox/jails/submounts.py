@@ -1,4 +1,4 @@
-"""What of a folder is mounted apart from the rest of it: parts that may not be changed, and parts that may not be seen.
+"""Parts of a folder that are mounted apart from the rest of it: those that may not be changed, or not be seen.
 
 Three things would walk round a mere mount on such a part. Its folder could be renamed and another put in its place: so each
 folder on the way there is mounted too, since what is a mount can't be renamed. It could be missing and be made: so
@@ -29,7 +29,7 @@ from toolgate.sandbox.jail import Spec, Unavailable
 
 How = Literal["write", "read", "hide"]
 PLACEHOLDER_TIME = 318_398_706
-"""When a placeholder was last changed: a moment of 1980 that no real file has, and that every file system can note. Whoever
+"""The mtime of a placeholder: a moment of 1980 that no real file has, and that every file system can note. Whoever
 fills a folder changes it."""
 
 _held: Counter[Path] = Counter()
@@ -45,7 +45,7 @@ class Submounts(msgspec.Struct):
 
 
 def submounts(spec: Spec) -> Submounts:
-    """Raises Unavailable for what can't be held."""
+    """The submounts of a process. Raises Unavailable for what cannot be held."""
     if not spec.hidden and not spec.fixed:
         return Submounts({}, ())
     mounts: dict[Path, How] = {}

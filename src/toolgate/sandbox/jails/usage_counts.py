@@ -1,4 +1,4 @@
-"""What only counting shows of what jailed programs use: files in a folder of the host, and memory that the kernel holds.
+"""Counts of what jailed programs use that nothing else tells: files in folders of the host, and memory of the kernel.
 
 A count takes too long for the event loop: it is done in a thread, never twice at once, and only for a part of the time,
 unless a sum that the kernel tells at once has grown so much that it is called for.
@@ -30,14 +30,14 @@ HINT = 8
 EACH = 200
 """Bytes of a mapping, a lock or a watch, as measured."""
 NOTED = (b"\nlock:", b"\ntfd:", b"\ninotify ")
-"""How the lines begin that tell of locks on an open file, and of what it watches (epoll, inotify)."""
+"""Beginnings of lines that tell of locks on an open file, and of what it watches (epoll, inotify)."""
 FRESH = 0.02
 """Seconds for which what the machine says is good for all programs."""
 _NAMES = (b"SUnreclaim:", b"PageTables:", b"KernelStack:")
 
 
 class ThrottledCount(ABC):
-    """When something was counted last, and how long that took."""
+    """A count that is not done more often than its time allows."""
 
     every = 0.0
     """Seconds from one count to the next, at least, if nothing calls for it."""
@@ -78,7 +78,7 @@ class ThrottledCount(ABC):
 
 
 class DiskUsage(ThrottledCount):
-    """What was added to some folders of the host, which have no size of their own, since now.
+    """Counts what was added to some folders of the host, which have no size of their own, since now.
 
     The files are counted that came or changed since. That takes as long as the folders are big; it is called for once the
     file system, which knows how much was added to it by anybody, has taken more than the program may write."""
@@ -213,7 +213,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _status(task: str) -> bytes:
-    """Which everybody may read."""
+    """The file that everybody may read."""
     with suppress(FileNotFoundError, ProcessLookupError), open(f"{task}/status", "rb") as file:  # noqa: PTH123
         return file.read()
     return b""
@@ -230,7 +230,7 @@ def _pieces(member: str) -> Iterator[int]:
 
 
 def _noted(task: str) -> Iterator[int]:
-    """What hangs on each of its open files."""
+    """Bytes for the locks and watches on each of its open files."""
     for name in _listed(f"{task}/fdinfo"):
         with suppress(FileNotFoundError, ProcessLookupError), open(f"{task}/fdinfo/{name}", "rb") as file:  # noqa: PTH123
             text = file.read()

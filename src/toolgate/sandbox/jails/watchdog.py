@@ -124,20 +124,20 @@ class ProcessWatch:
         return ResourceUsage(len(members), memory, written)
 
     def _sockets(self) -> int:
-        """Where they have a network of their own, only theirs are counted there."""
+        """The memory of their sockets. In a network of their own, only theirs are counted."""
         if self.proc < 0 or self.process.spec.network == "host":
             return 0
         _, _, rest = read(f"/proc/{self.process.init}/net/sockstat").partition(b"sockets: used ")
         return int(rest.split()[0]) * _socket_buffer() if rest else 0
 
     def _exactly(self) -> int:
-        """What is shared, divided by those who share it; files that are merely mapped are not counted."""
+        """Their memory: what is shared, divided by those who share it, without files that are merely mapped."""
         return sum(_proportional(member) for member in self._members()) + self._sockets()
 
 
 @cache
 def _socket_buffer() -> int:
-    """What the kernel may hold for each socket of a pair; it is in nobody's memory."""
+    """Bytes that the kernel may hold for each socket of a pair; they are in nobody's memory."""
     return int(read("/proc/sys/net/core/wmem_default") or 208 * 1024)
 
 
@@ -149,7 +149,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _of(member: str, name: str) -> bytes:
-    """What the kernel says of a process's memory. Where its first thread has ended, only another one can be asked."""
+    """A process's memory as the kernel tells it. Where its first thread has ended, only another one can be asked."""
     text = read(f"{member}/{name}")
     if text and not text.startswith(b"0 "):
         return text
@@ -176,7 +176,7 @@ def _proportional(member: str) -> int:
 
 
 def _private(member: str) -> int:
-    """Where the kernel does not say more: without what is backed by files."""
+    """Its memory without what is backed by files, for kernels that do not say more."""
     fields = _of(member, "statm").split()
     return (int(fields[1]) - int(fields[2])) * _PAGE if len(fields) > 2 else 0
 
@@ -231,7 +231,7 @@ class Watchdog:
                 try:
                     watch.look(now)
                 except Exception:
-                    # What can't be watched is not run.
+                    # What cannot be watched is not run.
                     logger.exception("a jailed process cannot be watched, and is ended")
                     process.kill()
         if self.watches:

@@ -53,7 +53,7 @@ def _packaged() -> str | None:
 
 
 def spec(deno: Path, limits: ResourceLimits) -> Spec:
-    """What to jail for one job. Its files are the host's to read and write, so it has no workspace."""
+    """The process to jail for one job. Its files are the host's to read and write, so it has no workspace."""
     if limits.memory < LEAST_MEMORY:
         raise Unavailable(f"Deno needs at least {LEAST_MEMORY // MB} MB of memory; the limit is {limits.memory // MB} MB.")
     # Objects end at the heap's bound, with V8's own message; what is not in the heap (ArrayBuffer, wasm) at RLIMIT_DATA. Of

@@ -25,7 +25,7 @@ def spec(
     *,
     packages: tuple[Path, ...] = (),
 ) -> Spec:
-    """What to jail for Python code. `packages`: folders that it may import from."""
+    """The process to jail for Python code. `packages`: folders that it may import from."""
     folders = tuple(folder.expanduser().resolve() for folder in packages)
     return Spec(
         profile="python",
@@ -38,7 +38,7 @@ def spec(
 
 @cache
 def _library(interpreter: Path) -> tuple[Path, ...]:
-    """Where an interpreter keeps what it consists of. The system's own needs no word: it lies where all programs do."""
+    """The folders of an interpreter's library. The system's own is not named: it lies where all programs do."""
     prefix = interpreter.parent.parent
     if prefix in (Path("/usr"), Path("/")) or not (prefix / "lib").is_dir():
         return ()

@@ -21,7 +21,7 @@ def spec(
     programs: Sequence[Path] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Spec:
-    """What to jail for a command; raises InvalidInput if there is no such program."""
+    """The process to jail for a command; raises InvalidInput if there is no such program."""
     if not argv or not argv[0]:
         raise InvalidInput("The command is empty.")
     path = (*(str(folder.resolve()) for folder in programs), *SYSTEM_PATH)

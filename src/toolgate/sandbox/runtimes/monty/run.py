@@ -33,7 +33,7 @@ VALUE, TEXT, LIBRARY = "_toolgate_value", "_toolgate_text", "_toolgate_json"
 
 
 class MontyResult(WorkerResult):
-    """What came of a job in Monty."""
+    """The result of a job in Monty."""
 
     doubtful: bool = False
     """It failed, maybe only for being here, and had no effect: CPython has the last word, where it can be had."""
@@ -89,7 +89,7 @@ class MontyToolCalls:
             waiting.cancel()
 
     def answer(self, at: "FunctionSnapshot") -> Any:
-        """What the program is told for one call: a value, or an exception."""
+        """The answer to one call of the program: a value, or an exception."""
         try:
             if at.object_id is None:
                 raise NameError(f"name {at.function_name!r} is not defined")
@@ -236,7 +236,7 @@ class MontyRun:
         return at.output
 
     def _explain(self, error: "MontyError", text: MontySource, heard: MontyResult) -> None:
-        """What went wrong, in the words and the shape of the CPython worker."""
+        """Tells what went wrong, in the words and the shape of the CPython worker."""
         from pydantic_monty import MontyCrashedError, MontySyntaxError
 
         if isinstance(error, MontyCrashedError):
@@ -275,7 +275,7 @@ class MontyRun:
 
 
 class PrintedOutput:
-    """What a program prints. Monty's own collector has a limit too, but lets the program go on till its time is over."""
+    """The output of a program. Monty's own collector has a limit too, but lets the program go on till its time is over."""
 
     def __init__(self, most: int, full: Callable[[], None]) -> None:
         self._most, self._full = most, full

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pydantic_monty import Monty
 
 GRACE_SECONDS = 0.25
-"""What Monty's own time limit gets to be noticed before the worker is killed."""
+"""The time that Monty's own limit gets to be noticed before the worker is killed."""
 RUNS_OF_A_WORKER = 5_000
 FOLDER_PREFIX = "toolgate-monty-"
 SPARE_MEMORY = 64 * MB
-"""What a worker may take beyond what it counts as the program's."""
+"""Memory of a worker beyond what it counts as the program's."""
 
 logger = logging.getLogger("toolgate.sandbox")
 
@@ -227,7 +227,7 @@ class ConfinedCommand:
         return own
 
     def last_words(self) -> str:
-        """What a worker that could not be started said."""
+        """The stderr of a worker that could not be started."""
         with suppress(OSError):
             return self._errors.read_text("utf-8", "replace").strip()[-300:]
         return ""
@@ -248,7 +248,7 @@ def _sweep() -> None:
 
 
 def _order(binary: Path, limits: ResourceLimits) -> bytes:
-    """What the starter is to do, as for a jail's worker, but for the limits: a worker serves many runs."""
+    """The starter's order, as for a jail's worker, but for the limits: a worker serves many runs."""
     from toolgate.sandbox.jails.identity import choose
     from toolgate.sandbox.jails.launch import order, packed, system_paths
     from toolgate.sandbox.jails.seccomp import program

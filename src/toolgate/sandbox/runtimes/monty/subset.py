@@ -43,7 +43,7 @@ METHODS = _words(
     add difference discard intersection isdisjoint issubset issuperset symmetric_difference union
     most_common appendleft popleft extendleft rotate bit_length"""
 )
-"""What may be asked of a value, whatever it is."""
+"""Methods that may be called on a value, whatever it is."""
 
 MODULES = {
     "math": _words(
@@ -61,7 +61,7 @@ MODULES = {
     "copy": _words("copy deepcopy"),
     "typing": _words("Any Dict List Optional Set Tuple Union"),
 }
-"""What may be imported, and what may be used of it."""
+"""Modules that may be imported, and the names that may be used of them."""
 
 TOOLS = "tools"
 GIVEN = frozenset(("args",))
@@ -74,7 +74,7 @@ def fits(code: str, *, program: bool = False) -> bool:
 
 @lru_cache(maxsize=512)
 def misfit(code: str, program: bool = False) -> str | None:
-    """Why Monty can't run it, or None if it can."""
+    """The reason why Monty cannot run it, or None if it can."""
     if len(code) > MAX_PROGRAM_BYTES or len(code.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
         return "it is long"
     try:
@@ -112,7 +112,7 @@ class _SubsetCheck:
         return found
 
     def _names(self) -> str | None:
-        """What every name stands for."""
+        """Judges what every name stands for."""
         clash = self._bound & self._modules.keys()
         if clash:
             return f"{min(clash)} is a module and something else"
