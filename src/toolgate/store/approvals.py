@@ -85,10 +85,6 @@ class AnswerRow(NamedTuple):
     """The call that uses it at once, where that call waited for the answer."""
 
 
-def add(row: ApprovalRow) -> Transaction[None]:
-    yield insert("approvals", row._asdict())
-
-
 def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
     """One question: of a tenant, or whatever its tenant (None)."""
     return select_one(ApprovalRow, "approvals", f"WHERE id = :id AND {_owned(tenant)}", {"id": id, "tenant": tenant})
@@ -133,7 +129,7 @@ def covered_or_waiting(
         return None, None, False
     yield from _check_hour(draft, settings.questions_per_hour, "questions_per_hour", "AND user_id = :user")
     yield from _check_hour(draft, settings.tenant_questions_per_hour, "tenant_questions_per_hour", "")
-    yield from add(draft)
+    yield insert("approvals", draft._asdict())
     if sealed is not None:
         yield "UPDATE approvals SET sealed = :sealed WHERE id = :id", {"id": draft.id, "sealed": sealed}
     return None, draft, True

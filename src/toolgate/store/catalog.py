@@ -64,16 +64,10 @@ def known_tools() -> Transaction[dict[str, tuple[str, int | None]]]:
     return {name: (fingerprint, tokens) for name, fingerprint, tokens in rows}
 
 
-def seed(rows: Iterable[CatalogRow]) -> Transaction[None]:
+def seed(rows: Sequence[CatalogRow]) -> Transaction[None]:
     """Put tools on record, or bring their record up to date. Whether one is enabled is set only the first time."""
-    batch: list[CatalogRow] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == BATCH:
-            yield _upsert(batch)
-            batch = []
-    if batch:
-        yield _upsert(batch)
+    for start in range(0, len(rows), BATCH):
+        yield _upsert(rows[start : start + BATCH])
 
 
 def _upsert(rows: Sequence[CatalogRow]) -> tuple[str, dict[str, Any]]:
@@ -82,12 +76,10 @@ def _upsert(rows: Sequence[CatalogRow]) -> tuple[str, dict[str, Any]]:
     for index, row in enumerate(rows):
         parameters.update({f"{name}_{index}": value for name, value in row._asdict().items()})
         values.append("(" + ", ".join(f":{name}_{index}" for name in row._fields) + ", :moment, :moment)")
+    columns = [name for name in (*CatalogRow._fields, "updated_at") if name not in ("name", "enabled")]
     return (
         f"INSERT INTO tool_catalog ({', '.join(CatalogRow._fields)}, created_at, updated_at) VALUES {', '.join(values)} "
-        "ON CONFLICT (name) DO UPDATE SET description = excluded.description, params = excluded.params, "
-        "source = excluded.source, version = excluded.version, tier = excluded.tier, category = excluded.category, "
-        "definition = excluded.definition, fingerprint = excluded.fingerprint, token_cost = excluded.token_cost, "
-        "updated_at = excluded.updated_at",
+        f"ON CONFLICT (name) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
         parameters,
     )
 

@@ -96,7 +96,7 @@ async def seeding_updates_what_it_says_and_keeps_what_an_operator_set(store: Sto
 
 
 async def many_tools_are_seeded_at_once(store: Store) -> None:
-    await store.transact(catalog.seed(tool_row(f"t{number}") for number in range(1_234)))
+    await store.transact(catalog.seed([tool_row(f"t{number}") for number in range(1_234)]))
     assert len(await store.read(catalog.known_tools())) == 1_234
 
 

@@ -45,8 +45,8 @@ from toolgate.mcp.client.errors import (
 from toolgate.mcp.client.guarded_http import (
     CONNECT_SECONDS,
     KEEPALIVE_SECONDS,
-    MAX_ERROR_BYTES,
     MAX_POOL_CONNECTIONS,
+    beginning,
     is_compressed,
     is_json,
     is_stream,
@@ -180,7 +180,9 @@ class FastHttp:
         if status in (401, 403) and self._to.login is not None:
             return FastPathUnavailable()
         in_session = not self._modern and self._to.client.session_id is not None
-        message = self._read(await self._http.beginning(response)) if is_json(response) else {}
+        message: Mapping[str, Any] = {}
+        if is_json(response):
+            message = self._read(await beginning(response.content.iter_any(), ClientError, OSError))
         kind, error = http_refusal(status, message, id, in_session=in_session)
         if error is not None:
             return _refused(error)
@@ -357,18 +359,6 @@ class HttpPool:
             raise self._lost(error) from error
         response.close()
         raise self._too_long()
-
-    async def beginning(self, response: ClientResponse) -> bytes:
-        """Reads the first part of a body, or what there is if it breaks off."""
-        read = bytearray()
-        try:
-            async for chunk in response.content.iter_any():
-                read += chunk
-                if len(read) > MAX_ERROR_BYTES:
-                    break
-        except (ClientError, OSError):
-            response.close()
-        return bytes(read)
 
     async def events(self, response: ClientResponse) -> AsyncGenerator[SseEvent]:
         """Yields the events of a stream, until it ends or breaks."""

@@ -244,7 +244,9 @@ class GuardedClient(BoundedClient):
 
     async def _refusal(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         status, id = response.status_code, _id_of(request)
-        message = (_parsed(await _beginning(response)) if is_json(response) else None) or {}
+        message: Mapping[str, Any] = {}
+        if is_json(response):  # what was read before, for a login, can't be read again
+            message = _parsed(await beginning(response.aiter_raw(), httpx2.StreamError)) or {}
         kind, error = http_refusal(status, message, id, in_session=SESSION_HEADER in request.headers)
         if error is not None:
             return _response(request, status, {**message, "id": id})
@@ -278,15 +280,15 @@ def _why(error: Exception) -> str:
     return shown(described(error)).rstrip(".")
 
 
-async def _beginning(response: httpx2.Response) -> bytes:
-    """Reads the first part of a body; nothing if that was read before, for a login."""
-    read = b""
-    with suppress(httpx2.StreamError):
-        async for chunk in response.aiter_raw():
+async def beginning(chunks: AsyncIterator[bytes], *broken: type[Exception]) -> bytes:
+    """Reads the first part of a body, or what there is until one of these errors."""
+    read = bytearray()
+    with suppress(*broken):
+        async for chunk in chunks:
             read += chunk
             if len(read) > MAX_ERROR_BYTES:
                 break
-    return read
+    return bytes(read)
 
 
 def _parsed(body: bytes) -> dict[str, Any] | None:
