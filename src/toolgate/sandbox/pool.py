@@ -34,6 +34,14 @@ class WarmWorkers:
         self.starting = 0
         self.used_at = monotonic()
 
+    def next_waiter(self) -> "asyncio.Future[Worker] | None":
+        """The waiter that has waited longest and is still there, taken off the queue."""
+        while self.waiting:
+            waiter = self.waiting.popleft()
+            if not waiter.done():
+                return waiter
+        return None
+
 
 class Pool:
     """Gives workers."""
@@ -131,19 +139,17 @@ class Pool:
             worker = await self._started(spec)
         except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
             shelf.starting -= 1
-            if not shelf.waiting:
+            if waiter := shelf.next_waiter():
+                waiter.set_exception(error)
+            else:
                 logger.warning("a sandbox worker could not be kept warm: %s", error)
-            _fail(shelf, error)
             return
         shelf.starting -= 1
         if self._closed or self._shelves.get(spec) is not shelf:
             await worker.close()
             return
-        while shelf.waiting:
-            waiter = shelf.waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(worker)
-                break
+        if waiter := shelf.next_waiter():
+            waiter.set_result(worker)
         else:
             self._keep(spec, shelf, worker)
         self._refill(spec, shelf)
@@ -201,16 +207,8 @@ class Pool:
         if self._sweeper is not None:
             self._sweeper.cancel()
         for spec in list(self._shelves):
-            _fail(self._shelves[spec], Unavailable("the sandbox is closed"), all_of_them=True)
+            while waiter := self._shelves[spec].next_waiter():
+                waiter.set_exception(Unavailable("the sandbox is closed"))
             self._drop(spec)
         await self._watching.close()
         await self._tasks.wait()
-
-
-def _fail(shelf: WarmWorkers, error: Exception, *, all_of_them: bool = False) -> None:
-    while shelf.waiting:
-        waiter = shelf.waiting.popleft()
-        if not waiter.done():
-            waiter.set_exception(error)
-            if not all_of_them:
-                return

@@ -35,11 +35,6 @@ def lent(spec: Spec) -> list[Path]:
     return [*spec.writable_folders(), *spec.projected, *(spec.readable if spec.profile == "server" else ())]
 
 
-def mappable(spec: Spec) -> frozenset[Path]:
-    """Those of them whose owner can be mapped onto the program's user."""
-    return frozenset(folder for folder in lent(spec) if can_remap(folder))
-
-
 def choose(spec: Spec, *, mapped: Collection[Path]) -> Identity | None:
     """None: we are not root, so there is nothing to give up. `mapped`: folders whose owner is mapped onto it."""
     if os.geteuid() != 0:

@@ -91,7 +91,7 @@ class NamespaceJail(process.LocalJail):
         """Makes all that the process needs; `failed` gives it back if a step fails."""
         apart = submounts(spec)
         failed.callback(release, apart.held)
-        mapped = identity.mappable(spec)
+        mapped = frozenset(filter(identity.can_remap, identity.lent(spec)))
         who = identity.choose(spec, mapped=mapped)
         if who is not None and spec.workspace is not None and spec.workspace not in (*mapped, *spec.layers):
             identity.give(spec.workspace, who, spec.hidden)

@@ -19,14 +19,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from toolgate.sandbox.jail import FEATURES, MB, Feature, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.runtimes.monty.run import MontyResult, MontyRun, MontyToolCalls
-from toolgate.sandbox.runtimes.monty.subset import fits
+from toolgate.sandbox.runtimes.monty.subset import misfit
 from toolgate.sandbox.worker_protocol import CodeFailure, Serve
 from toolgate.threads import to_thread
 
@@ -64,7 +63,7 @@ class MontyRuntime:
         mode = job["mode"]
         if mode not in ("script", "program") or self.broken is not None or not is_installed():
             return False
-        return fits(job["code"], program=mode == "program")
+        return misfit(job["code"], mode == "program") is None
 
     def enforces(self) -> Mapping[Feature, str]:
         held = "Monty has no such thing" + ("" if self._held is None else ", and its worker is held by the kernel")
@@ -160,9 +159,7 @@ class MontyRuntime:
 
 @cache
 def is_installed() -> bool:
-    if find_spec("pydantic_monty") is None:
-        return False
-    with suppress(FileNotFoundError):
+    with suppress(ImportError, FileNotFoundError):
         return find_binary().is_file()
     return False
 

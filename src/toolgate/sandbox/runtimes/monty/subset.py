@@ -67,14 +67,9 @@ TOOLS = "tools"
 GIVEN = frozenset(("args",))
 
 
-def fits(code: str, *, program: bool = False) -> bool:
-    """True if Monty can run it. `program`: with tools to call."""
-    return misfit(code, program) is None
-
-
 @lru_cache(maxsize=512)
 def misfit(code: str, program: bool = False) -> str | None:
-    """The reason why Monty cannot run it, or None if it can."""
+    """The reason why Monty cannot run it, or None if it can. `program`: with tools to call."""
     if len(code) > MAX_PROGRAM_BYTES or len(code.encode("utf-8", "surrogatepass")) > MAX_PROGRAM_BYTES:
         return "it is long"
     try:
