@@ -5,8 +5,8 @@ open as a lifeline: should the host be gone, or have changed its mind, before th
 stop the program, so it never begins. A container is given no other descriptor than stdin (`--container`): its order comes
 there, what follows is for the program, and there is no lifeline, since the host may close stdin before the program begins.
 
-What has to be loaded is loaded before files and system calls are taken away. Should
-any step fail, so does the whole: exit code 125 and a line that begins with "toolgate-starter:", never a program half held.
+What has to be loaded is loaded before files and system calls are taken away. Should any step fail, so does the whole: exit
+code 125 and a line that begins with "toolgate-starter:", never a program half held.
 
 It runs on any Python from 3.9 on, alone (-I -S), and counts its imports: each costs a millisecond of every start.
 """
