@@ -52,7 +52,9 @@ class Approvers:
         terms = self.terms(tool, asker.tenant)
         if terms.approvers is not None and by not in terms.approvers:
             return "a rule in approvals.rules names others, each as it has to be written"
-        if person(by) == person(asker.user) and not self._asker_may(terms, own=own):
+        # Where a rule says who or how many must agree, the asker is none of them, unless askers always are.
+        asker_may = self._asker == "always" or (self._asker == "local" and own and not terms.ruled)
+        if person(by) == person(asker.user) and not asker_may:
             return "whoever asks for a call does not approve it (setting approvals.asker_may_answer)"
         return None
 
@@ -83,10 +85,6 @@ class Approvers:
         """True if a grant that somebody gave lets a call run: one person is enough, and that one's yes would count. Whoever
         grants a tool to a whole tenant is not thereby an approver of their own calls."""
         return self.terms(tool, asker.tenant).quorum == 1 and self.why_not(tool, asker, by, own=by == LOCAL.user) is None
-
-    def _asker_may(self, terms: Terms, *, own: bool) -> bool:
-        """False where a rule says who or how many must agree, unless askers always may."""
-        return self._asker == "always" or (self._asker == "local" and own and not terms.ruled)
 
     def check_grant(self, tool: str, whom: Actor, by: str, *, own: bool) -> None:
         """Raise unless somebody may agree ahead of time to calls of a tool."""

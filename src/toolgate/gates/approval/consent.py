@@ -160,7 +160,8 @@ class Consent(HoldingGate):
     def must_be_unchanged(self, entry: Entry, now: Entry) -> None:
         """Raises if the tool is not any more what the person agreed to."""
         if now.fingerprint != entry.fingerprint:
-            raise records.changed_meanwhile(entry.name)
+            changed = f"{entry.name} has changed while a person was asked about it; nothing was run."
+            raise Denied("PERMISSION_DENIED", changed, suggestion=records.ASK_ANEW)
 
     async def close(self) -> None:
         """Let what is being given back be written, before the store is closed."""

@@ -139,13 +139,6 @@ def void(row: ApprovalRow, why: str, advice: str = ASK_ANEW) -> Denied:
     return Denied("PERMISSION_DENIED", f"Approval {row.id} {why}.", suggestion=advice, details={"approval": row.id})
 
 
-def changed_meanwhile(tool: str) -> Denied:
-    """A tool that is no longer what the person who said yes was shown."""
-    return Denied(
-        "PERMISSION_DENIED", f"{tool} has changed while a person was asked about it; nothing was run.", suggestion=ASK_ANEW
-    )
-
-
 def rejected(row: ApprovalRow) -> Denied:
     because = f": {row.answer_reason}" if row.answer_reason else "."
     return Denied(

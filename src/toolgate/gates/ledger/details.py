@@ -35,7 +35,6 @@ VERDICTS = {"denied": "deny", "pending": "ask"}
 RETRY_WAIT = "retry wait"
 MAX_FAULTS = 20
 PRUNE_SECONDS = 10.0
-"""How often details are pruned while an App is open."""
 State = Literal["kept", "pruned", "removed", "changed"]
 
 logger = logging.getLogger("toolgate.audit")

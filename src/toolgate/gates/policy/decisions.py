@@ -21,7 +21,6 @@ from toolgate.model import Actor, Decision
 from toolgate.threads import LARGE, Offload
 
 MAX_REMEMBERED = 100_000
-"""Answers that are remembered."""
 MAX_REMEMBERED_KEY_BYTES = 256
 """Arguments longer than this are remembered by their hash: a caller chooses their size."""
 UNSURE_SECONDS = 1.0
@@ -72,7 +71,6 @@ class Guard:
     # -- what it answers from
 
     def use(self, data: PolicyData) -> None:
-        """Take new data."""
         self.data = data
         self.forget()
 
@@ -118,7 +116,6 @@ class Guard:
         door: str = "python",
         arguments: Any = None,
     ) -> Decision:
-        """The decision, remembered or made now."""
         question = PolicyQuestion(
             actor.tenant, actor.persona, action, tool, actor.user, actor.scopes, session, door, tier, arguments
         )

@@ -69,7 +69,6 @@ NOT_RUNNABLE = ("could not find function", "Unknown function", "recursion detect
 
 
 def default_policy() -> str:
-    """The text of the shipped policy."""
     return files("toolgate.gates.policy").joinpath("default.rego").read_text(encoding="utf-8")
 
 

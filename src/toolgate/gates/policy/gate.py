@@ -57,16 +57,12 @@ class Observer:
                 logger.error("the changed policy is not observed, the one before is: %s", error)
             self._epoch = -1
 
-    def _catch_up(self) -> None:
-        """Has the candidates look at the data that the policy in force looks at."""
+    async def answers(self, actor: Actor, tool: str, **context: Any) -> list[dict[str, Any]]:
+        """The answer of each candidate to a call, as the call's record holds it."""
         if self._epoch != self._in_force.epoch:
             self._epoch = self._in_force.epoch
             for guard in self._guards.values():
                 guard.use(self._in_force.data)
-
-    async def answers(self, actor: Actor, tool: str, **context: Any) -> list[dict[str, Any]]:
-        """The answer of each candidate to a call, as the call's record holds it."""
-        self._catch_up()
         found: list[dict[str, Any]] = []
         for file, guard in self._guards.items():
             try:

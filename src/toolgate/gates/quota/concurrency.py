@@ -154,7 +154,8 @@ class SharedPlaces:
             raise
         except CoordinationError as error:
             self.give_back(id)  # it may have been taken all the same
-            raise _uncounted(error) from error
+            words = f"Running calls cannot be counted, so the call was not run. {error.message}"
+            raise Failed("CONNECTION_ERROR", words, suggestion=error.suggestion) from error
         if reached:
             del self._held[id]
             raise _full(*limits[reached - 1])
@@ -196,12 +197,4 @@ def _full(name: Name, most: int) -> Failed:
         "CAPACITY_EXCEEDED",
         f"Too many calls at once: {most} calls {what} are running, which is its limit.",
         details={"retry_after": RETRY_AFTER},
-    )
-
-
-def _uncounted(error: CoordinationError) -> Failed:
-    return Failed(
-        "CONNECTION_ERROR",
-        f"Running calls cannot be counted, so the call was not run. {error.message}",
-        suggestion=error.suggestion,
     )

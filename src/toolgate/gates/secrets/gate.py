@@ -213,7 +213,8 @@ class Uses:
         self._tenants: dict[tuple[str, Origin], set[str]] = {}
         for name, allowed in use.items():
             for one in allowed:
-                self._tenants.setdefault((name.upper(), _origin_in(one)), set()).add(one.tenant)
+                origin = (f"mcp:{one.server}" if one.server is not None else one.source or CODE), one.tool
+                self._tenants.setdefault((name.upper(), origin), set()).add(one.tenant)
 
     def refusal(self, name: str, entry: Entry, tenant: str) -> Denied | None:
         """The denial of a secret in the arguments of a tool, for a caller of a tenant; None: it may be put there."""
@@ -268,10 +269,6 @@ def setting(name: str, origin: Origin, tenant: str) -> str:
         parts["source"] = source
     inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in parts.items())
     return f"secrets: {{use: {{{name.upper()}: [{{{inner}}}]}}}}"
-
-
-def _origin_in(use: SecretUse) -> Origin:
-    return (f"mcp:{use.server}" if use.server is not None else use.source or CODE), use.tool
 
 
 def _never(name: str, entry: Entry) -> Denied:
