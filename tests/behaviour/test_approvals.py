@@ -428,8 +428,8 @@ async def test_secrets_are_not_typed_into_edits_nor_moved_about() -> None:
         id = await ask(app, arguments={"task": "deploy", "password": "correct horse battery"})
         for edited, words in (
             ({"task": "x", "password": "hunter2 hunter2"}, "looks like a secret"),
-            ({"task": "x [REDACTED]"}, "was masked"),
-            ({"task": "[REDACTED]", "password": "[REDACTED]"}, "was masked"),
+            ({"task": "x [REDACTED]"}, "was shown masked"),
+            ({"task": "[REDACTED]", "password": "[REDACTED]"}, "was shown masked"),
         ):
             with pytest.raises(ApprovalError, match=words):
                 await app.parts.consent.questions.answer(id, Answer("edit", arguments=edited), BOSS, "console")
