@@ -123,8 +123,8 @@ class Consent(HoldingGate):
         asked about. Whoever asked repeats those, whatever a person made of them. None: the call has arguments of its own."""
         if call.approval is None or call.arguments is not None:
             return None
-        if (hash_of_outer := await self._continuations.key_hash(call)) is not None:
-            return hash_of_outer
+        if (outer := await self._continuations.outer_of(call.approval, call.actor.tenant)) is not None:
+            return outer.given_hash
         row = await self._find(call.approval, call.actor)
         self._must_be_for(row, call)
         return row.args_hash

@@ -127,11 +127,6 @@ class Continuations:
         arguments: dict[str, Any] = orjson.loads(found.arguments)
         return arguments
 
-    async def key_hash(self, call: Call) -> str | None:
-        """The hash that the idempotency key stands for of an outer call that comes with the approval of an inner one."""
-        row = None if call.approval is None else await self._question(call.approval, call.actor.tenant)
-        return None if row is None else (await self._of(row)).given_hash
-
     async def outer_of(self, id: str, tenant: str) -> ContinuationRow | None:
         """The outer call that waits for this approval."""
         row = await self._question(id, tenant)
