@@ -408,7 +408,7 @@ class ServersFacet(CallableFacet):
 
 
 def _check_brought(settings: ServerSettings, known: Collection[str]) -> None:
-    """Refuse settings that refer to a secret which whoever gives them did not bring along: others put it there, and its
+    """Refuses settings that refer to a secret which whoever gives them did not bring along: others put it there, and its
     value would be sent to an address or a program of this actor's choice."""
     foreign = next((name for name in secrets_in(settings) if name not in known), None)
     if foreign is not None:

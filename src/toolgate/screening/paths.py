@@ -100,7 +100,7 @@ class SensitivePaths:
             return "what it leads to cannot be found out"
 
     def open_read(self, path: str, cwd: Path | None = None, root: Path | None = None) -> BinaryIO:
-        """Open a file for reading, if it is innocent and, where `root` is given, inside of that folder.
+        """Opens a file for reading, if it is innocent and, where `root` is given, inside of that folder.
 
         Raises Denied (SECURITY_VIOLATION) if not, and OSError where the file can't be opened at all.
         """

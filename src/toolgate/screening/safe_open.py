@@ -84,7 +84,7 @@ def _enter(folder: int, name: str, make: bool) -> int:
 
 
 def make_folder(name: str, folder: int) -> None:
-    """Make a folder in an open one, for whoever owns that: it matters where Toolgate is root and the folder is not its own.
+    """Makes a folder in an open one, for whoever owns that: it matters where Toolgate is root and the folder is not its own.
     One that appears meanwhile will do."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o755, dir_fd=folder)
@@ -92,7 +92,7 @@ def make_folder(name: str, folder: int) -> None:
 
 
 def own_like(name: str, folder: int, replaced: os.stat_result | None = None) -> None:
-    """Give something that was just made in a folder to whoever owns what it replaces, or else the folder, if not us."""
+    """Gives something that was just made in a folder to whoever owns what it replaces, or else the folder, if not us."""
     owner = replaced or os.fstat(folder)
     if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
         with contextlib.suppress(PermissionError):
@@ -154,7 +154,7 @@ def _openat2(folder: int, path: str) -> int | None:
 
 
 def _walk(folder: int, top: str, path: str) -> int:
-    """Resolve first, then open part by part without following links: a link that appears in between is an error."""
+    """Resolves first, then opens part by part without following links: a link that appears in between is an error."""
     real = os.path.realpath(os.path.join(top, path))  # noqa: PTH118
     if real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
         raise PathEscape("it leads out of the folder that the tool works in")

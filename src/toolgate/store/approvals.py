@@ -136,7 +136,7 @@ def covered_or_waiting(
 
 
 def forget_sealed(at: datetime) -> Transaction[None]:
-    """Forget what only approvers may see of questions that nobody can answer any more."""
+    """Forgets what only approvers may see of questions that nobody can answer any more."""
     yield "UPDATE approvals SET sealed = NULL WHERE sealed IS NOT NULL AND expires_at <= :moment", {"moment": at}
 
 
@@ -175,7 +175,7 @@ def _count_waiting(draft: ApprovalRow) -> Transaction[int]:
 
 
 def _check_hour(draft: ApprovalRow, limit: int, setting: str, whose: str) -> Transaction[None]:
-    """Raise if as many questions were put to people within an hour as may be. `--yes` is no question to anybody. Who asks
+    """Raises if as many questions were put to people within an hour as may be. `--yes` is no question to anybody. Who asks
     at the same moment is not counted."""
     rows = yield (
         f"SELECT created_at FROM approvals WHERE tenant_id = :tenant {whose} AND created_at > :since "
@@ -190,7 +190,7 @@ def _check_hour(draft: ApprovalRow, limit: int, setting: str, whose: str) -> Tra
 def vote(
     id: str, tenant: str, said: AnswerRow, at: datetime, quorum: int, counted: Callable[[list[str]], list[str]]
 ) -> Transaction[list[str] | None]:
-    """Count one of several who must agree; gives who has, now. The last one answers the question. None: it no longer waits.
+    """Counts one of several who must agree; gives who has, now. The last one answers the question. None: it no longer waits.
     The row is locked first: of two that agree at the same moment, the second sees the first."""
     locked = yield (
         "UPDATE approvals SET state = state WHERE id = :id AND tenant_id = :tenant AND state = 'waiting' "
@@ -218,7 +218,7 @@ def votes(id: str) -> Transaction[list[str]]:
 
 
 def answer(id: str, tenant: str, said: AnswerRow, at: datetime, grant: GrantRow | None = None) -> Transaction[bool]:
-    """Record an answer, and the grant that came with it; False if the question no longer waits for one."""
+    """Records an answer, and the grant that came with it; False if the question no longer waits for one."""
     rows = yield (
         "UPDATE approvals SET state = :state, answered_by = :answered_by, answered_through = :answered_through, "
         "answer_reason = :answer_reason, edited = :edited, edited_hash = :edited_hash, answered_at = :moment, "
@@ -232,7 +232,7 @@ def answer(id: str, tenant: str, said: AnswerRow, at: datetime, grant: GrantRow 
 
 
 def use(id: str, tenant: str, call_id: str, at: datetime) -> Transaction[bool]:
-    """Use an approval, once; False if it can't be used (any more)."""
+    """Uses an approval, once; False if it can't be used (any more)."""
     return is_any(
         "UPDATE approvals SET state = 'used', used_by = :call, used_at = :moment "
         "WHERE id = :id AND tenant_id = :tenant AND state = 'approved' AND expires_at > :moment RETURNING id",
@@ -241,7 +241,7 @@ def use(id: str, tenant: str, call_id: str, at: datetime) -> Transaction[bool]:
 
 
 def put_back(id: str, call_id: str) -> Transaction[None]:
-    """Undo `use`, or an `answer` that a call used at once: the call was not made after all. Where the connection was lost
+    """Undoes `use`, or an `answer` that a call used at once: the call was not made after all. Where the connection was lost
     while that was committed, the server may still be at it, with the row locked: so the row is locked first."""
     yield "UPDATE approvals SET state = state WHERE id = :id", {"id": id}
     yield (
@@ -252,7 +252,7 @@ def put_back(id: str, call_id: str) -> Transaction[None]:
 
 
 def prune(forgotten: datetime) -> Transaction[int]:
-    """Forget questions that ended before this, whatever became of them; gives how many."""
+    """Forgets questions that ended before this, whatever became of them; gives how many."""
     yield (
         "DELETE FROM approval_votes WHERE approval_id IN (SELECT id FROM approvals WHERE expires_at < :forgotten)",
         {"forgotten": forgotten},

@@ -19,7 +19,7 @@ class ArtifactRow(NamedTuple):
 
 
 def keep(row: ArtifactRow) -> Transaction[None]:
-    """Keep one, and drop those whose time is over."""
+    """Keeps one, and drops those whose time is over."""
     moment = now()
     yield "DELETE FROM artifacts WHERE expires_at < :moment", {"moment": moment}
     yield insert("artifacts", {**row._asdict(), "created_at": moment})

@@ -61,7 +61,7 @@ def of_request(request_id: str, tenant: str | None = None) -> Transaction[list[s
 
 
 async def verify(store: Store, verifier: Verifier) -> LogVerdict:
-    """Walk the whole log, from whatever number its first row has."""
+    """Walks the whole log, from whatever number its first row has."""
     seq = LOWEST_SEQ
     count = await store.read(value("SELECT count(*) FROM audit_log"))
     while rows := await store.read(_walk(seq, PAGE_ROWS)):

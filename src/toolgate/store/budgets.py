@@ -99,7 +99,7 @@ def spent_already(row: BudgetRow, starts: str, since: datetime, after: int = 0) 
 
 
 def _count_already(row: BudgetRow, already: SpentBefore) -> Transaction[None]:
-    """Begin the accounts of a new budget with what was spent before it, and since that was looked up."""
+    """Begins the accounts of a new budget with what was spent before it, and since that was looked up."""
     since = yield from spent_already(row, already.starts, already.since, already.up_to)
     for account in already.accounts.keys() | since.accounts.keys():
         spent = already.accounts.get(account, 0) + since.accounts.get(account, 0)
@@ -108,7 +108,7 @@ def _count_already(row: BudgetRow, already: SpentBefore) -> Transaction[None]:
 
 
 def set_budget(row: BudgetRow, already: SpentBefore | None = None) -> Transaction[None]:
-    """Set a budget, or change the one of the same id. With a new cap, its thresholds are announced anew. A new one begins
+    """Sets a budget, or changes the one of the same id. With a new cap, its thresholds are announced anew. A new one begins
     with what was spent already."""
     before = yield "SELECT cap FROM budgets WHERE id = :id", {"id": row.id}
     whose = {"tenant_id": row.tenant, "persona_id": row.persona, "user_id": row.user, "tool_name": row.tool}
@@ -122,7 +122,7 @@ def set_budget(row: BudgetRow, already: SpentBefore | None = None) -> Transactio
 
 
 def remove_budget(id: str) -> Transaction[bool]:
-    """Remove a budget and forget what was spent under it; gives whether it was there. What calls have reserved stays until
+    """Removes a budget and forgets what was spent under it; gives whether it was there. What calls have reserved stays until
     they are settled."""
     removed = yield "DELETE FROM budgets WHERE id = :id RETURNING id", {"id": id}
     if removed:

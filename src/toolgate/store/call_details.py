@@ -87,7 +87,7 @@ def expired(before: int, most_bytes: int) -> Transaction[list[int]]:
 
 
 def prune(before: int, most_bytes: int) -> Transaction[int]:
-    """Remove them; gives how many."""
+    """Removes them; gives how many."""
     found = yield from expired(before, most_bytes)
     if found:
         yield "DELETE FROM call_details WHERE seq <= :bound", {"bound": found[-1]}

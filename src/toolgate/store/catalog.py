@@ -65,7 +65,7 @@ def known_tools() -> Transaction[dict[str, tuple[str, int | None]]]:
 
 
 def seed(rows: Sequence[CatalogRow]) -> Transaction[None]:
-    """Put tools on record, or bring their record up to date. Whether one is enabled is set only the first time."""
+    """Puts tools on record, or brings their record up to date. Whether one is enabled is set only the first time."""
     for start in range(0, len(rows), BATCH):
         yield _upsert(rows[start : start + BATCH])
 
@@ -89,7 +89,7 @@ def epoch() -> Transaction[int]:
 
 
 def flags() -> Transaction[Flags]:
-    """Read all flags."""
+    """Reads all flags."""
     read = Flags(epoch=(yield from epoch()))
     rows = yield "SELECT name, enabled FROM tool_catalog WHERE enabled_by IS NOT NULL", {}
     read.operator = {name: bool(enabled) for name, enabled in rows}
@@ -107,12 +107,12 @@ def flags() -> Transaction[Flags]:
 
 
 def changed() -> Transaction[None]:
-    """End a change that other processes must see."""
+    """Ends a change that other processes must see."""
     yield "UPDATE catalog_epoch SET value = value + 1 WHERE id = 1", {}
 
 
 def set_enabled(tool: str, enabled: bool, by: str | None) -> Transaction[None]:
-    """Switch a tool for everybody; by None: give it back to the seed and the settings."""
+    """Switches a tool for everybody; by None: gives it back to the seed and the settings."""
     yield (
         "UPDATE tool_catalog SET enabled = :enabled, enabled_by = :by, updated_at = :moment WHERE name = :tool",
         {"tool": tool, "enabled": enabled, "by": by, "moment": now()},
@@ -121,7 +121,7 @@ def set_enabled(tool: str, enabled: bool, by: str | None) -> Transaction[None]:
 
 
 def set_tenant_flags(rows: Iterable[tuple[str, str, bool | None]]) -> Transaction[None]:
-    """Switch tools for tenants: (tenant, tool, enabled), or None to go back to what holds for everybody."""
+    """Switches tools for tenants: (tenant, tool, enabled), or None to go back to what holds for everybody."""
     for tenant, tool, enabled in rows:
         key = {"tenant": tenant, "tool": tool}
         if enabled is None:
@@ -145,7 +145,7 @@ def set_can_add_tools(persona: str, allowed: bool) -> Transaction[None]:
 
 
 def set_member(policy_list: PolicyList, member: str, listed: bool, reason: str | None) -> Transaction[None]:
-    """Put something on one of the policy's lists, or take it off."""
+    """Puts something on one of the policy's lists, or takes it off."""
     key = {"list": policy_list, "member": member}
     if listed:
         yield upsert("policy_lists", {**key, "reason": reason, "updated_at": now()}, ("list", "member"))

@@ -57,7 +57,7 @@ class NotedHeads(NamedTuple):
 
 
 def link(previous: Head, row: LogRow) -> LinkedRow:
-    """Put a row at the end of the chain."""
+    """Puts a row at the end of the chain."""
     at, kind, call_id, tenant, tool, status, body = row
     seq = previous.seq + 1
     header = orjson.dumps((seq, at, kind, call_id, tenant, tool, status))
@@ -193,12 +193,12 @@ class HeadFile:
             ) from error
 
     def set_aside(self) -> None:
-        """Begin a new file; the old one stays beside it."""
+        """Begins a new file; the old one stays beside it."""
         with contextlib.suppress(FileNotFoundError):
             self.path.replace(self.path.with_name(f"{self.path.name}.old"))
 
     def try_to_note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:
-        """Note a head; what is in the log stays in the log if that fails, so it is only said."""
+        """Notes a head; what is in the log stays in the log if that fails, so it is only said."""
         try:
             self.note(head, hash_at)
             self.trouble = None
@@ -208,7 +208,7 @@ class HeadFile:
             self.trouble = str(error)
 
     def note(self, head: Head, hash_at: Callable[[int], str | None]) -> None:
-        """Note a head that was just written; `hash_at` tells what the log holds at a sequence number. An earlier line is
+        """Notes a head that was just written; `hash_at` tells what the log holds at a sequence number. An earlier line is
         replaced only if it can be read and the log still holds it: otherwise it stays, as evidence."""
         line = f"{head.seq:020d} {head.hash} {time.time_ns() // 1000:020d}\n".encode()
         with locked(self.path) as file:

@@ -128,7 +128,7 @@ def are_over(at: datetime) -> Transaction[bool]:
 
 
 def claim(id: str, call_id: str, process: str, *, lease: float, is_idle: bool) -> Transaction[list[StepRow] | None]:
-    """Take it for a call; gives its steps, or None if another call runs it. One that a process had which is dead, or this
+    """Takes it for a call; gives its steps, or None if another call runs it. One that a process had which is dead, or this
     one (`is_idle`: no call of it is at it), is nobody's."""
     mine = " OR process_id = :process" if is_idle else ""
     rows = yield (
@@ -170,7 +170,7 @@ def confirm(id: str, call_id: str) -> Transaction[bool]:
 
 
 def note(step: StepRow, call_id: str) -> Transaction[bool]:
-    """Put a step of a continuation that a call runs on record; False if it is not that call's any more."""
+    """Puts a step of a continuation that a call runs on record; False if it is not that call's any more."""
     if not (yield from confirm(step.continuation_id, call_id)):
         return False
     yield _upsert(step)
@@ -182,7 +182,7 @@ def _upsert(step: StepRow) -> Statement:
 
 
 def suspend(row: ContinuationRow, steps: Iterable[StepRow]) -> Transaction[Suspended]:
-    """Let it wait, with these steps: for the first time, or again. It ends with the last of its questions."""
+    """Lets it wait, with these steps: for the first time, or again. It ends with the last of its questions."""
     others = yield (
         "SELECT count(*) FROM continuations WHERE tenant_id = :tenant AND user_id = :user AND expires_at > :moment "
         "AND NOT EXISTS (SELECT 1 FROM continuations WHERE id = :id)",
@@ -233,7 +233,7 @@ def finish(id: str, call_id: str, at: datetime) -> Transaction[None]:
 
 
 def prune(at: datetime, long_ago: datetime) -> Transaction[None]:
-    """Forget those that can't go on any more; one that seems to run, or whose key must not be used again, only when that is
+    """Forgets those that can't go on any more; one that seems to run, or whose key must not be used again, only when that is
     long ago."""
     over = "expires_at <= :moment AND ((state = 'waiting' AND idempotency_key IS NULL) OR expires_at <= :long_ago)"
     names = {"moment": at, "long_ago": long_ago}

@@ -143,7 +143,7 @@ class InUse:
                 os.close(lock)
 
     def accept(self) -> None:
-        """Take what is left over for SQLite's own, at the word of a person."""
+        """Takes what is left over for SQLite's own, at the word of a person."""
         os.close(os.open(self._file, LOCK_FILE_FLAGS, 0o600))
 
     def end(self) -> None:

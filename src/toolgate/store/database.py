@@ -48,34 +48,34 @@ class Store(Protocol):
         """The reason why the log can't be written, if it can't."""
 
     async def start(self) -> None:
-        """Open, and bring the schema up to date. Raises StoreError with what to do."""
+        """Opens, and brings the schema up to date. Raises StoreError with what to do."""
 
     async def close(self) -> None:
-        """Write what is waiting, and let go."""
+        """Writes what is waiting, and lets go."""
 
     def append(self, record: LogRecord) -> None:
-        """Hand a record to the log. It is on disk within 50 ms, if callers await `room` first whenever it is `late`."""
+        """Hands a record to the log. It is on disk within 50 ms, if callers await `room` first whenever it is `late`."""
 
     def late(self) -> bool:
         """Tells whether records come faster than they can be written."""
 
     def append_durably(self, record: LogRecord) -> "asyncio.Future[None]":
-        """Log a record; awaited, it is on disk."""
+        """Logs a record; awaited, it is on disk."""
 
     async def room(self) -> None:
-        """Wait until the writer has caught up."""
+        """Waits until the writer has caught up."""
 
     async def transact(self, transaction: Transaction[T]) -> T:
-        """Run a transaction that writes."""
+        """Runs a transaction that writes."""
 
     async def read(self, transaction: Transaction[T]) -> T:
-        """Run a transaction that only reads."""
+        """Runs a transaction that only reads."""
 
     async def flush(self) -> None:
-        """Wait until every record handed over before is on disk."""
+        """Waits until every record handed over before is on disk."""
 
     async def ping(self) -> None:
-        """Raise if the database does not answer."""
+        """Raises if the database does not answer."""
 
 
 def open_store(url: str, head_file: "HeadFile | None" = None) -> Store:

@@ -76,7 +76,7 @@ def covering(wanted: GrantQuery) -> Transaction[list[GrantRow]]:
 
 
 def take(wanted: GrantQuery, honours: Callable[[str], bool]) -> Transaction[GrantRow | None]:
-    """Charge a call to a grant that covers it, of somebody whose grants do. The sum is checked in the statement that
+    """Charges a call to a grant that covers it, of somebody whose grants do. The sum is checked in the statement that
     raises it, so no number of callers gets past the cap."""
     for grant in (yield from covering(wanted)):
         if not honours(grant.granted_by):

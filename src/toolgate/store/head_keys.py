@@ -41,7 +41,7 @@ class HeadKeys(Protocol):
         """Tells whether the key signed it; None: a key that is not known here."""
 
     def rotate(self) -> str:
-        """Make a new key, which signs from now on; gives its id."""
+        """Makes a new key, which signs from now on; gives its id."""
 
 
 def id_of(public_key: str) -> str:
@@ -186,13 +186,13 @@ def _ed25519() -> Any:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are not there, for the owner alone."""
+    """Makes a folder, and those above it that are not there, for the owner alone."""
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Put a content in place of what is there, on disk before this returns, for the owner alone."""
+    """Puts a content in place of what is there, on disk before this returns, for the owner alone."""
     try:
         make_private(path.parent)
         replace_file(path, content)

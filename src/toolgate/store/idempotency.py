@@ -71,7 +71,7 @@ def _row(row: tuple[Any, ...]) -> KeyRow:
 
 
 def claim(scope: Scope, holder: KeyHolder, at: datetime, *, keep: timedelta, lease: float) -> Transaction[KeyRow | None]:
-    """Take the key; None if it is the holder's now, else the row of who has it.
+    """Takes the key; None if it is the holder's now, else the row of who has it.
 
     A row of a process that is dead, or of this one (which asks only for keys that none of its calls holds), belongs to
     nobody: it is taken over if its call never began, and `unknown` if it did.
@@ -159,7 +159,7 @@ def release(scope: Scope, call_id: str) -> Transaction[bool]:
 
 
 def withdraw(scope: Scope, holder: KeyHolder, at: datetime) -> Transaction[bool]:
-    """Release a key of which it is not known whether the holder's call was given it, because the connection was lost: the
+    """Releases a key of which it is not known whether the holder's call was given it, because the connection was lost: the
     server may still be at it. Nobody sees a row that is not committed yet, but who inserts the same one waits for it."""
     sql, values = insert("idempotency_keys", _fresh(scope, holder, at))
     yield f"{sql} ON CONFLICT (tenant_id, user_id, key) DO UPDATE SET updated_at = idempotency_keys.updated_at", values
@@ -167,7 +167,7 @@ def withdraw(scope: Scope, holder: KeyHolder, at: datetime) -> Transaction[bool]
 
 
 def reap(at: datetime, *, lease: float) -> Transaction[None]:
-    """Judge the running keys of dead processes as `claim` would: those whose call began are unknown, the others free."""
+    """Judges the running keys of dead processes as `claim` would: those whose call began are unknown, the others free."""
     dead = alive_since(lease)
     rows = yield (
         f"SELECT tenant_id, user_id, key, call_id FROM idempotency_keys WHERE state = 'running' AND {IS_DEAD} "
@@ -191,7 +191,7 @@ def reap(at: datetime, *, lease: float) -> Transaction[None]:
 
 
 def settle(scope: Scope, at: datetime, outcome_of: Callable[[KeyHolder], str] | None, by: str) -> Transaction[KeyRow | None]:
-    """End a key's `unknown` by hand: with the outcome that is made for its row, or without one to set it free. Gives the
+    """Ends a key's `unknown` by hand: with the outcome that is made for its row, or without one to set it free. Gives the
     row as it was found, None if there is none; where its state is not `unknown`, nothing was changed."""
     rows = yield (
         f"UPDATE idempotency_keys SET updated_at = updated_at WHERE {SAME_KEY} RETURNING {IDEMPOTENCY_COLUMNS}",
@@ -233,7 +233,7 @@ def listed(
 
 
 def prune(forgotten: datetime) -> Transaction[None]:
-    """Forget outcomes that are old enough. What is unknown stays until somebody settles it."""
+    """Forgets outcomes that are old enough. What is unknown stays until somebody settles it."""
     yield (
         "DELETE FROM idempotency_keys WHERE (tenant_id, user_id, key) IN (SELECT tenant_id, user_id, key "
         "FROM idempotency_keys WHERE updated_at < :forgotten AND state = 'done' LIMIT :most) "

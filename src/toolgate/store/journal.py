@@ -28,7 +28,7 @@ class BackupRow(NamedTuple):
 
 
 def add(rows: Sequence[BackupRow]) -> Transaction[None]:
-    """Note what is there, in this order after what the call changed before. One that says what was left is done."""
+    """Notes what is there, in this order after what the call changed before. One that says what was left is done."""
     if not rows:
         return
     found = yield "SELECT coalesce(max(seq), 0) FROM backups WHERE call_id = :call_id", {"call_id": rows[0].call_id}
@@ -38,7 +38,7 @@ def add(rows: Sequence[BackupRow]) -> Transaction[None]:
 
 
 def finish(afters: Iterable[tuple[str, str]], more: Sequence[BackupRow]) -> Transaction[None]:
-    """Note what a tool left: of rows that are open, and of what it made besides."""
+    """Notes what a tool left: of rows that are open, and of what it made besides."""
     for identity, after in afters:
         yield (
             "UPDATE backups SET after_hash = :after, state = 'done' WHERE id = :id AND state = 'open'",
@@ -76,7 +76,7 @@ def mark_undone(ids: Iterable[str]) -> Transaction[None]:
 
 
 def prune(before: datetime) -> Transaction[list[str]]:
-    """Forget backups older than this; gives the calls that they were of."""
+    """Forgets backups older than this; gives the calls that they were of."""
     sql = "DELETE FROM backups WHERE created_at < :before RETURNING call_id"
     return sorted(set((yield from column(sql, {"before": before}))))
 

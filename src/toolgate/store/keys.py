@@ -58,7 +58,7 @@ def _key(row: tuple[Any, ...]) -> ApiKey:
 
 
 def add(key: ApiKey, secret_hash: str) -> Transaction[bool]:
-    """Add a key; False if one of its tenant that is not revoked has its name."""
+    """Adds a key; False if one of its tenant that is not revoked has its name."""
     sql, row = insert(
         "api_keys",
         {
@@ -85,7 +85,7 @@ def listed(tenant: str | None = None) -> Transaction[list[ApiKey]]:
 
 
 def revoke(id: str, by: str, at: datetime) -> Transaction[ApiKey | None]:
-    """Revoke a key; None if there is none that could be."""
+    """Revokes a key; None if there is none that could be."""
     rows = yield (
         "UPDATE api_keys SET revoked_at = :moment, revoked_by = :by WHERE id = :id AND revoked_at IS NULL "
         f"RETURNING {KEY_COLUMNS}",
@@ -98,7 +98,7 @@ def revoke(id: str, by: str, at: datetime) -> Transaction[ApiKey | None]:
 
 
 def used(id: str, at: datetime, at_most_every: timedelta) -> Transaction[None]:
-    """Note that a key was used, unless that was noted a short while ago."""
+    """Notes that a key was used, unless that was noted a short while ago."""
     yield (
         "UPDATE api_keys SET last_used_at = :moment WHERE id = :id AND (last_used_at IS NULL OR last_used_at < :since)",
         {"id": id, "moment": at, "since": at - at_most_every},

@@ -63,7 +63,7 @@ class ProcessHeartbeat:
         is fresh and this has not changed, what was taken in its name is still its own."""
 
     async def show(self) -> None:
-        """Be seen, before anything is taken in this App's name."""
+        """Shows the first sign of life, before anything is taken in this App's name."""
         if self._beating is None:
             await self._renew()
             if self._beating is None:

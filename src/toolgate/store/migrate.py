@@ -56,7 +56,7 @@ def statements(text: str, dialect: dict[str, str]) -> list[str]:
 
 
 def upgrade(dialect: dict[str, str]) -> Transaction[int]:
-    """Bring the schema up to date; gives its number. Refuses a database that a newer Toolgate made."""
+    """Brings the schema up to date; gives its number. Refuses a database that a newer Toolgate made."""
     yield "CREATE TABLE IF NOT EXISTS toolgate_schema (number INTEGER PRIMARY KEY, name TEXT NOT NULL)", {}
     rows = yield "SELECT max(number) FROM toolgate_schema", {}
     current = int(rows[0][0] or 0)

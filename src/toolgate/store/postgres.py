@@ -72,7 +72,7 @@ class PostgresStore(LoggedStore):
         self._start_writer()
 
     async def close(self) -> None:
-        """Close the log and the pool at the same time: a server that does not answer is waited for only once."""
+        """Closes the log and the pool at the same time: a server that does not answer is waited for only once."""
         pool = start_task(self._close_pool())
         try:
             await self._close_writer()
@@ -111,7 +111,7 @@ class PostgresStore(LoggedStore):
                 loop.call_soon_threadsafe(self._cut, loop)
 
     def _cut(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End what the log's loop waits for: a connection's answer, or a connection."""
+        """Ends what the log's loop waits for: a connection's answer, or a connection."""
         if self._log is not None and not self._log.is_closed():
             self._log.terminate()
         else:

@@ -76,5 +76,5 @@ def longest_wait(counts: Iterable[RateLimitCount], now: float) -> Transaction[Ra
 
 
 def forget(before: float) -> Transaction[None]:
-    """Delete what no limit looks at any more."""
+    """Deletes what no limit looks at any more."""
     yield "DELETE FROM rate_counts WHERE slice <= :past", {"past": int(before)}

@@ -97,7 +97,7 @@ def reserve(call: str, process: str, amount: int, accounts: Iterable[Account]) -
 
 
 def _give_back(call: str) -> Transaction[None]:
-    """Undo what a reaper assumed to be spent."""
+    """Undoes what a reaper assumed to be spent."""
     ended = yield from _end(call, "reaped")
     if ended is not None:
         yield from _count_all(ended.accounts, ended.reserved, -ended.spent, {})
@@ -131,7 +131,7 @@ def _current(account: Account) -> Transaction[_Key]:
 
 
 def settle(call: str, process: str, actual: int, accounts: Iterable[Account]) -> Transaction[list[CrossedThreshold]]:
-    """Count what a call cost: in place of what it had reserved, or, if it had reserved nothing, in these accounts. Their
+    """Counts what a call cost: in place of what it had reserved, or, if it had reserved nothing, in these accounts. Their
     caps say which thresholds are now crossed. To settle a call again has no effect."""
     listed = sorted(accounts)
     caps = {account.name: account.cap for account in listed}
@@ -167,7 +167,7 @@ def dead(alive_since: Mapping[str, Any], most: int = 1_000) -> Transaction[list[
 
 
 def reap(call: str, alive_since: Mapping[str, Any]) -> Transaction[bool]:
-    """Settle a call for its dead process. What is assumed to be spent is kept in `amount`: should the process live after
+    """Settles a call for its dead process. What is assumed to be spent is kept in `amount`: should the process live after
     all, its own `settle` puts that right."""
     held = yield from _end(call, "held", "reaped", f" AND {IS_DEAD}", alive_since)
     if held is None:
@@ -194,7 +194,7 @@ def _assumed(records: Mapping[str, str], estimate: int) -> int:
 
 
 def forget() -> Transaction[None]:
-    """Delete the reservations that were settled long ago. Those of dead processes are kept longer: one may wake up."""
+    """Deletes the reservations that were settled long ago. Those of dead processes are kept longer: one may wake up."""
     for state, kept in RETENTION.items():
         yield (
             "DELETE FROM reservations WHERE state = :state AND created_at < :past",
@@ -214,7 +214,7 @@ class _EndedReservation(NamedTuple):
 def _end(
     call: str, state: _State, becomes: _State = "settled", condition: str = "", parameters: Mapping[str, Any] = NO_VALUES
 ) -> Transaction[_EndedReservation | None]:
-    """End a reservation that is in this state; None: there is none."""
+    """Ends a reservation that is in this state; None: there is none."""
     rows = yield (
         "UPDATE reservations SET state = :becomes WHERE call_id = :call AND state = :state"
         f"{condition} RETURNING amount, accounts",

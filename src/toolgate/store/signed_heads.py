@@ -146,7 +146,7 @@ def keep(head: SignedHead) -> Transaction[None]:
 
 
 def begin_anew(first: int) -> Transaction[None]:
-    """Forget all heads: what is there up to this row is accepted as it is."""
+    """Forgets all heads: what is there up to this row is accepted as it is."""
     yield "DELETE FROM audit_heads", {}
     yield "UPDATE audit_signing SET first = :first WHERE id = 1", {"first": first}
 

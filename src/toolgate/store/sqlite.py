@@ -80,8 +80,8 @@ class SqliteStore(LoggedStore):
                 connection.interrupt()
 
     def _open(self) -> sqlite3.Connection:
-        """Open and upgrade. Where two processes do so at once, SQLite tells one that the file is locked without waiting for
-        it: the switch to WAL has no busy timeout. So it is tried again."""
+        """Opens and upgrades. Where two processes do so at once, SQLite tells one that the file is locked without waiting
+        for it: the switch to WAL has no busy timeout. So it is tried again."""
         place = str(self._path) if self._path else ":memory:"
         patience = monotonic() + BUSY_SECONDS
         while True:

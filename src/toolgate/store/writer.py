@@ -101,11 +101,11 @@ class LoggedStore(ABC):
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Close what `_commit` uses: nothing is committed any more. Runs in the writer's thread, as the last thing."""
+        """Closes what `_commit` uses: nothing is committed any more. Runs in the writer's thread, as the last thing."""
 
     @abstractmethod
     def _interrupt(self) -> None:
-        """Make a commit fail that has not ended for long. Runs beside the writer's thread."""
+        """Makes a commit fail that has not ended for long. Runs beside the writer's thread."""
 
     def _start_writer(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ class LoggedStore(ABC):
     def _wait_for(
         self, record: LogRecord | None = None, transaction: Transaction[Any] | None = None
     ) -> "asyncio.Future[Any]":
-        """Take something whose end is awaited; with neither, the end of all that was taken before."""
+        """Takes something whose end is awaited; with neither, the end of all that was taken before."""
         if self._closing or self._loop is None:
             raise StoreError("The store is closed.")
         done: asyncio.Future[Any] = self._loop.create_future()
@@ -151,7 +151,7 @@ class LoggedStore(ABC):
         return done
 
     async def room(self) -> None:
-        """Wait until the oldest record that is not on disk is young again."""
+        """Waits until the oldest record that is not on disk is young again."""
         while not self._asleep and self.trouble is None and monotonic() - self._oldest > SLOW_SECONDS:
             self._hurry.set()
             if self._relief is None:
@@ -164,7 +164,7 @@ class LoggedStore(ABC):
             relief.set_result(None)
 
     async def _close_writer(self) -> None:
-        """Write what waits, and end the thread. If it can't be written, raise that; the thread ends all the same."""
+        """Writes what waits, and ends the thread. If it can't be written, raises that; the thread ends all the same."""
         if self._closing or self._loop is None:
             return
         try:
@@ -248,7 +248,7 @@ class LoggedStore(ABC):
                 self._loop.call_soon_threadsafe(told, *of)
 
     def _tell_of(self, waiting: list[AwaitedWrite], error: BaseException) -> None:
-        """Tell those who wait that it failed. What insists is tried again though nobody waits for it any more."""
+        """Tells those who wait that it failed. What insists is tried again though nobody waits for it any more."""
         for item in waiting:
             if not item.done.done():
                 item.done.set_exception(error)
