@@ -74,7 +74,7 @@ def environment_of_others(bait: dict[str, Any]) -> str:
 
 def of_processes(bait: dict[str, Any], path: str, wanted: str = "") -> str:
     """A file in /proc of other processes, if something that is wanted is in it."""
-    for process in ("1", str(os.getppid()), str(bait["host"])):
+    for process in ("1", "self", str(os.getppid()), str(bait["host"])):
         try:
             with open(f"/proc/{process}/{path}") as file:
                 text = file.read()
