@@ -19,7 +19,7 @@ from toolgate.gates.policy.engine import PolicyQuestion
 from toolgate.model import Decision
 
 pytestmark = pytest.mark.requirement("POL-2")
-HEAD = "package soma.policy\nimport embedded_rego.v1\n"
+HEAD = "package soma.policy\nimport rego.v1\n"
 QUESTION = PolicyQuestion("tenant-2", None, "tool.request", "memory_load", "ann")
 
 
