@@ -1,4 +1,4 @@
-"""`toolgate tools`: the list of document E, token costs, switches, search and export."""
+"""`toolgate tools`: the list, token costs, switches, search and export."""
 
 import json
 import re

@@ -51,7 +51,7 @@ async def open_shop(app: App) -> None:
 
 
 async def usage(app: App) -> list[tuple[Any, ...]]:
-    """Document A's usage records."""
+    """Usage records: who spent what on which tool."""
 
     def look() -> Transaction[list[tuple[Any, ...]]]:
         return (

@@ -1,4 +1,4 @@
-"""Custom tools as files: document E's fields, what its permissions mean, what is wrong and where, and what has changed."""
+"""Custom tools as files: their fields, what their permissions mean, what is wrong and where, and what has changed."""
 
 import json
 import os

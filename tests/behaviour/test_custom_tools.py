@@ -48,7 +48,7 @@ def test_an_example_does_what_it_promises(terminal: Terminal, name: str) -> None
     assert done.code == 0, done.out + done.err
 
 
-# -- document E's run_tests
+# -- a tool that runs a project's tests
 
 
 @pytest.fixture

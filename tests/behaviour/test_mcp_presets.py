@@ -47,7 +47,7 @@ def test_every_preset_says_exactly_what_is_started(name: str) -> None:
     upstream = upstream_of("it", ServerSettings(preset=name, read=(Path("/data"),)))
     package = upstream.settings.npm or upstream.settings.pypi or ""
     assert package.removeprefix("@").partition("@" if upstream.settings.npm else "==")[2][:1].isdigit(), "an exact version"
-    assert "anthropic" not in package, "document A's package names do not exist, and anybody could take them"
+    assert "anthropic" not in package, "these package names do not exist, and anybody could take them"
     for need in PRESETS[name].needs:
         assert f"{{{{secret:{need.secret}}}}}" in json.dumps(PRESETS[name].settings, default=str)
 

@@ -1,4 +1,5 @@
-"""The shipped policy on document D's example data: D's answers, but for what CONTRACTS lists, from every engine alike."""
+"""The shipped policy on the example data of soma.policy: that policy's answers, but for those that let too much through,
+from every engine alike."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -6,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.document_d import DATA, POLICY, policy_data
 from tests.opa_server import Opa, running
+from tests.soma_policy import DATA, POLICY, policy_data
 from toolgate import Actor
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import GivenDocument
@@ -22,7 +23,7 @@ Ask = Callable[[Actor, Action, str], Awaitable[Decision]]
 
 @pytest.fixture(scope="module")
 def opa() -> Iterator[Opa]:
-    """A server with our policy on D's data."""
+    """A server with our policy on the example data."""
     with running() as server:
         server.load(default_policy(), DATA)
         yield server
@@ -30,7 +31,7 @@ def opa() -> Iterator[Opa]:
 
 @pytest.fixture(scope="module")
 def d(opa: Opa) -> Iterator[Opa]:  # noqa: ARG001 - two of them start no quicker at once
-    """A server with D's own policy on D's data."""
+    """A server with the first soma.policy on the example data."""
     with running() as server:
         server.load(POLICY, DATA)
         yield server
@@ -144,7 +145,7 @@ def test_there_are_enough_cases() -> None:
     }
 
 
-# -- what D's input and data could be, and fails open there
+# -- what input and data could be, and the first policy lets through
 
 
 @pytest.mark.parametrize("key", ["tenant", "persona_id", "action", "resource", "context"])

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.document_d import DATA, policy_data
 from tests.opa_server import Opa, running
+from tests.soma_policy import DATA, policy_data
 from toolgate import Actor, App, Outcome, tool
 from toolgate.errors import ToolgateError
 from toolgate.gates.policy.documents import validate

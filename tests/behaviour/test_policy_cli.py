@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.document_d import DATA, POLICY
+from tests.soma_policy import DATA, POLICY
 from tests.terminal import Terminal
 from toolgate.gates.policy.embedded_rego import default_policy
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.document_d import DATA, POLICY, policy_data
 from tests.servers import Redis as RedisProcess
+from tests.soma_policy import DATA, POLICY, policy_data
 from toolgate import Actor
 from toolgate.coordination.redis import Redis
 from toolgate.gates.policy.decisions import Guard

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.document_d import DATA, POLICY, policy_data
 from tests.opa_server import Opa, running
+from tests.soma_policy import DATA, POLICY, policy_data
 from toolgate import Actor
 from toolgate.gates.policy.decisions import Guard
 from toolgate.gates.policy.documents import PolicyError

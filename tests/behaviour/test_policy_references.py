@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.document_d import POLICY
 from tests.opa_server import running
+from tests.soma_policy import POLICY
 from toolgate import tool
 from toolgate.errors import ToolgateError
 from toolgate.gates.policy.documents import PolicyError

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.document_d import DATA, policy_data
+from tests.soma_policy import DATA, policy_data
 from toolgate import Actor, App, tool
 from toolgate.gates.policy.embedded_rego import EmbeddedRego, default_policy
 from toolgate.gates.policy.replay import Group, Replay, replay

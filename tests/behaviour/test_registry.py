@@ -95,7 +95,7 @@ async def test_without_entry_points_installed_packages_offer_nothing(packages: P
 
 # --------------------------------------------------------------------------------------------------------- on record
 
-DOCUMENT_D = {
+FIXED_COLUMNS = {
     "tool_catalog": "name enabled description params source created_at updated_at",
     "tenant_tool_flags": "tenant_id tool_name enabled updated_at",
     "persona_tool_restrictions": "persona_id tool_name allowed reason updated_at",
@@ -111,7 +111,7 @@ def select(columns: str, table: str, rest: str = "") -> Transaction[Rows]:
 
 
 @pytest.mark.requirement("REG-2")
-@pytest.mark.parametrize(("table", "columns"), DOCUMENT_D.items())
+@pytest.mark.parametrize(("table", "columns"), FIXED_COLUMNS.items())
 async def test_the_tables_of_document_d_are_there_with_its_columns(
     database: str, table: str, columns: str, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ async def test_the_execution_log_shows_every_finished_call(database: str, tmp_pa
         good = await app.invoke("divide", {"b": 2, "a": 1}, actor=actor, session="s-1")
         bad = await app.invoke("divide", {"a": 1, "b": 0})
         await app.flush()
-        columns = ", ".join(DOCUMENT_D["tool_execution_log"].split()[1:])
+        columns = ", ".join(FIXED_COLUMNS["tool_execution_log"].split()[1:])
         first, second = await app.parts.store.read(select(columns, "tool_execution_log", "ORDER BY id"))
     assert bad.error is not None
     hashes = [sha256(text.encode()).hexdigest() for text in ('{"a":1,"b":2}', '{"a":1,"b":0}')]

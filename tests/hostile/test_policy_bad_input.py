@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.document_d import DATA, policy_data
+from tests.soma_policy import DATA, policy_data
 from toolgate import Actor
 from toolgate.gates.policy import embedded_rego
 from toolgate.gates.policy.decisions import Guard

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.document_d import POLICY, policy_data
 from tests.examples import at_most
 from tests.opa_server import Opa, running
+from tests.soma_policy import POLICY, policy_data
 from toolgate import Actor
 from toolgate.gates.policy.decisions import Guard, lets_request
 from toolgate.gates.policy.documents import GivenDocument, validate
@@ -50,7 +50,7 @@ def now_and_then_odd(usual: st.SearchStrategy[Any], one_in: int = 12) -> st.Sear
 
 
 def documents(spoil: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """D's documents and ours; `spoil` makes parts of them something else."""
+    """The first policy's documents and ours; `spoil` makes parts of them something else."""
     entry = st.fixed_dictionaries(
         {"enabled": spoil(st.booleans())},
         optional={
@@ -136,14 +136,14 @@ def test_the_shipped_policy_never_allows_what_document_d_denies(opa: Opa, data: 
     allowed = [question for question in asked if SHIPPED.evaluate(question, data).decision.allow]
     opa.load(POLICY, data)
     for question in allowed:
-        # D's catalog is one for all; what a tenant has of its own is in no catalog there, so D lets it through
+        # its catalog is one for all; what a tenant has of its own is in no catalog there, so it lets that through
         assert opa.evaluate("allow", question) is True
 
 
 @at_most(40)
 @given(data=st.one_of(sound, spoilt), asked=st.lists(usual_question, min_size=8, max_size=8))
 def test_a_users_policy_never_allows_here_what_opa_denies(opa: Opa, data: Documents, asked: list[Asked]) -> None:
-    """D's own, with all its holes: with the five keys there, both see the same holes."""
+    """The first policy, with all its holes: with the five keys there, both see the same holes."""
     policy = EmbeddedRego(POLICY)
     opa.load(POLICY, data)
     for question in asked:

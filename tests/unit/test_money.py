@@ -94,7 +94,7 @@ def test_amounts_beyond_all_measure_are_the_most_there_is() -> None:
     ]
 
 
-# -- estimates (document A, section 6.1)
+# -- estimates
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_amounts_beyond_all_measure_are_the_most_there_is() -> None:
         (per("second", "0.01"), {}, Estimate(60 * CENT, "estimate")),
     ],
 )  # fmt: skip
-def test_estimates_follow_document_a(entry: Entry, arguments: dict[str, Any], expected: Estimate) -> None:
+def test_estimates_follow_the_definition(entry: Entry, arguments: dict[str, Any], expected: Estimate) -> None:
     assert estimate(entry, arguments) == expected
 
 

@@ -1,4 +1,4 @@
-"""Document D's policy and its example data, word for word, for the tests that hold ours against them."""
+"""The first policy of package soma.policy and its example data, word for word, for the tests that hold ours against them."""
 
 from typing import Any
 
@@ -103,7 +103,7 @@ DATA: dict[str, Any] = {
 
 
 def policy_data(documents: dict[str, Any], **more: Any) -> PolicyData:
-    """Documents of D's shape as the guard is given them: as the catalog and the store would say it."""
+    """Documents of that shape as the guard is given them: as the catalog and the store would say it."""
     reasons = documents.get("deny_reasons", {})
     own: dict[str, dict[str, Any]] = documents.get("tenant_tool_catalog", {})
     catalog = documents["tool_catalog"]
