@@ -191,7 +191,10 @@ class Redactor:
         for word in text.split():
             if len(word) >= MIN_SECRET_CHARS:
                 return True
-        return any(mark in text for mark in CREDENTIAL_MARKS)
+        for mark in CREDENTIAL_MARKS:  # noqa: SIM110 - a generator costs twice as much, and every text comes by here
+            if mark in text:
+                return True
+        return False
 
     def _has_hint(self, text: str) -> bool:
         """True if a look at the names in a text is worth it."""
