@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from toolgate import Actor, App, Hook, InvokeContext, Retry, ToolError, tool
 from toolgate.gates.ledger.details import CallDetails
-from toolgate.store.database import Transaction
+from toolgate.store.database import LogRow, Transaction
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("AUD-6")
@@ -472,6 +473,23 @@ async def test_verify_says_nothing_of_details_that_retention_removed(opened: Ope
     async with opened(days=1e-9) as app:
         await app.audit.prune_details()
         assert (await app.audit.verify()).ok, "too old"
+
+
+async def test_verify_keeps_no_list_of_all_that_retention_removed() -> None:
+    class Ended:
+        def row(self) -> LogRow:
+            return 1, "end", f"call-{id(self)}", "acme", "look", "success", b'{"details_sha256":"00"}'
+
+    async with memory_app(audit=ALL) as app:
+        for _ in range(20_000):
+            app.parts.store.append(Ended())
+        await app.flush()
+        tracemalloc.start()
+        try:
+            assert await app.parts.details.faults() == []
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_process_that_dies_during_a_call_leaves_a_start_and_no_details(tmp_path: Path) -> None:

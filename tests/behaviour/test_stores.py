@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from toolgate.errors import StoreError
 from toolgate.store.chain import HeadFile
 from toolgate.store.database import Store, open_store
 from toolgate.testing.stores import CHECKS, Check
@@ -25,3 +26,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_a_store(check: Check, store: Store) -> None:
     await check(store)
+
+
+async def test_a_file_without_a_name_is_refused_and_not_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((StoreError, ValueError)):
+        await open_store("sqlite:///").start()
+    assert open_store("memory://sqlite:///a.db").name == "memory"

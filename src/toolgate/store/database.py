@@ -83,8 +83,8 @@ def open_store(url: str, head_file: "HeadFile | None" = None) -> Store:
     if url.startswith(("memory://", "sqlite:///")):
         from toolgate.store.sqlite import SqliteStore
 
-        path = url.partition("sqlite:///")[2]
-        return SqliteStore(Path(path), head_file) if path else SqliteStore(None)
+        file = Path(url.removeprefix("sqlite:///"))
+        return SqliteStore(None) if url.startswith("memory://") else SqliteStore(file, head_file)
     require("postgres")
     from toolgate.store.postgres import PostgresStore  # asyncpg takes 100 ms to import
 

@@ -205,7 +205,7 @@ class DetailArchive:
         """Compares all details with the hashes in the chained records: a sentence for each call whose details somebody
         altered, or removed before retention was due to, and for details that no record names."""
         found, missing = [], []
-        last = 0
+        last, is_too_early = 0, await self._too_early()
         while records := await self._store.read(call_details.records(last)):
             first, last = records[0][0], records[-1][0]
             contents = await self._store.read(call_details.contents(first, last))
@@ -213,18 +213,22 @@ class DetailArchive:
                 digest = _digest(body)
                 if seq in contents and sha256(contents[seq]).hexdigest() != digest:
                     found.append(f"the details of call {call_id} (row {seq}) are not what was written")
-                elif seq not in contents and digest is not None:
+                elif seq not in contents and digest is not None and is_too_early(seq, at):
                     missing.append((seq, at, call_id))
         # Planted ones could also hide a removal, since they count for what retention is due to remove.
         planted = await self._store.read(call_details.unnamed(MAX_FAULTS))
         found += [f"somebody added details for row {seq}, which is no end record that names any" for seq in planted]
-        oldest, size = await self._store.read(call_details.extent())
-        before = int((self._clock() - self._age).timestamp() * 1_000_000)
+        is_too_early = await self._too_early()  # retention may have removed some meanwhile
         for seq, at, call_id in missing:
-            is_due = at < before or size >= self._total_bytes
-            if not is_due or (oldest is not None and seq > oldest):  # retention removes nothing but the oldest
+            if is_too_early(seq, at):
                 found.append(f"the details of call {call_id} (row {seq}) are missing, and not yet due by audit.details")
         return found[:MAX_FAULTS]
+
+    async def _too_early(self) -> Callable[[int, int], bool]:
+        """Tells of missing details whether retention, which removes nothing but the oldest, was not due to remove them."""
+        oldest, size = await self._store.read(call_details.extent())
+        before = int((self._clock() - self._age).timestamp() * 1_000_000)
+        return lambda seq, at: (at >= before and size < self._total_bytes) or (oldest is not None and seq > oldest)
 
     async def of_record(self, seq: int, body: str) -> CallDetails | None:
         """The details beside an end record; None if there never were any."""
