@@ -655,6 +655,17 @@ async def test_a_jail_without_walls_is_not_taken(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"own", "much"}, "what it wrote is not where the test can remove it"
 
 
+def test_the_bait_can_be_read_by_the_user_of_any_jail() -> None:
+    """Else it would not be the jail that keeps it, and a jail that keeps nothing would be taken."""
+    before = os.umask(0o077)
+    try:
+        with self_check.Bait() as bait:
+            secret = Path(str(bait.words()["secret"]))
+            assert secret.stat().st_mode & 0o004 and secret.parent.stat().st_mode & 0o001
+    finally:
+        os.umask(before)
+
+
 @pytest.mark.parametrize(
     ("code", "why"),
     [

@@ -127,6 +127,7 @@ class Bait:
         # As open to others as can be: it is the jail that has to hold.
         self.folder.chmod(0o755)
         (self.folder / "secret").write_text(self.marker)
+        (self.folder / "secret").chmod(0o644)
         os.environ[self.variable] = self.marker
         return self
 
