@@ -1,10 +1,12 @@
 """Changes that pass for data and are obeyed, and changes that are not those that a person looked at."""
 
+import errno
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import FrameType
@@ -14,6 +16,9 @@ import pytest
 from tests.hostile import jailed
 from toolgate import App, Outcome
 from toolgate.errors import InvalidInput
+from toolgate.sandbox.jail import ProgramFolder, ResourceLimits
+from toolgate.sandbox.untrusted_files import replace
+from toolgate.sandbox.workspace_copy import WorkspaceCopy
 from toolgate.sandbox.workspaces import Workspaces
 
 pytestmark = pytest.mark.requirement("SBX-5")
@@ -161,6 +166,38 @@ def test_a_link_that_takes_the_place_of_what_was_looked_at_is_not_followed(tmp_p
     assert (layer / name).is_symlink() and taken.aside == [name]
     kept = (path for folder in (work, tmp_path / "home") for path in folder.rglob("*") if path.is_file())
     assert not any("the host's own" in path.read_text() for path in kept)
+
+
+def test_a_file_that_cannot_be_written_to_its_end_replaces_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems say only when a file is closed that there was no room for it."""
+    (work / "figures.csv").write_text("whole")
+    (work / "new.csv").write_text("half")
+    close = os.close
+
+    def closed(number: int) -> None:
+        name = Path(f"/proc/self/fd/{number}").readlink().name
+        close(number)
+        if name.endswith(".toolgate-new"):
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    folder = os.open(work, os.O_RDONLY)
+    try:
+        with (work / "new.csv").open("rb") as content, pytest.raises(OSError, match="quota"), monkeypatch.context() as patch:
+            patch.setattr(os, "close", closed)
+            replace(folder, "figures.csv", content.fileno(), 0o644, 4)
+    finally:
+        os.close(folder)
+    assert (work / "figures.csv").read_text() == "whole"
+    assert files(work) == ["figures.csv", "new.csv"]
+
+
+def test_a_copy_that_no_program_can_begin_in_is_removed(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (copies := tmp_path / "copies").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(copies))
+    (work / "figures.csv").write_text("1")
+    with pytest.raises(ValueError, match="subpath"):
+        WorkspaceCopy(ProgramFolder(path=work, cwd=tmp_path), ResourceLimits())
+    assert not list(copies.iterdir())
 
 
 def test_another_user_who_was_there_first_keeps_no_layer_from_being_laid(tmp_path: Path) -> None:

@@ -42,16 +42,16 @@ def copy(source: int, target: int, size: int) -> None:
 def replace(folder: int, name: str, content: int, mode: int, size: int) -> None:
     """Put a file in a folder, in place of what has its name: whole, and through no link."""
     new = f".{secrets.token_hex(8)}.toolgate-new"
-    with opened(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, folder) as target:
-        try:
+    try:
+        with opened(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, folder) as target:
             copy(content, target, size)
             os.fchmod(target, mode)
-            own_like(new, folder)
-            os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=folder)
-            raise
+        own_like(new, folder)  # now that it is closed: some file systems say only then that it has no room
+        os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=folder)
+        raise
 
 
 def delete(name: str, folder: int) -> None:

@@ -24,13 +24,12 @@ class WorkspaceCopy:
         """All that was copied, as it is in the copy: whoever forges that has nothing brought in."""
         self.folder = Path(tempfile.mkdtemp(prefix="toolgate-copy-")).resolve()
         try:
+            cwd = None if original.cwd is None else self._place_of(original.cwd)
+            self.copy = ProgramFolder(path=self.folder, cwd=cwd)
             self._fill()
         except BaseException:
             self.remove()
             raise
-
-        cwd = original.cwd
-        self.copy = ProgramFolder(path=self.folder, cwd=None if cwd is None else self._place_of(cwd))
 
     def _place_of(self, path: Path) -> Path:
         """The path in the copy of something of the original."""
