@@ -116,6 +116,27 @@ async def test_sphinx_docstrings_are_read_too(app: App) -> None:
     }  # fmt: skip
 
 
+async def test_what_a_user_changes_in_a_definition_stays_in_its_app(app: App) -> None:
+    @tool(tier="read_only")
+    async def greet(name: str) -> str:
+        """Greet.
+
+        Args:
+            name: Whom.
+        """
+        return name
+
+    made = app.register(greet)
+    made.input_schema["properties"]["name"]["maxLength"] = 0
+    made.input_schema["maxProperties"] = 0
+    made.annotations["title"] = "Another"
+    async with memory_app() as other:
+        found = other.register(greet)
+        assert found.input_schema["properties"]["name"] == {"type": "string", "description": "Whom."}
+        assert "maxProperties" not in found.input_schema and "title" not in found.annotations
+        assert (await other.invoke("greet", {"name": "Ada"})).output == "Ada"
+
+
 async def test_annotated_says_more_than_the_docstring_and_its_bounds_hold(app: App) -> None:
     @read_only
     def half(

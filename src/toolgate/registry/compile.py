@@ -6,6 +6,7 @@ A bad definition is refused here with the path of each fault, whatever source it
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -105,7 +106,7 @@ def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
 
 
 def _definition_of(found: Declaration, source: Source) -> Tool:
-    """The definition that `@tool` declared. It never changes, so it is made once, and every App has the same."""
+    """The definition that `@tool` declared. It is made once; every App has its own copy of what can be changed in it."""
     known = found.definitions.get(source)
     if known is None:
         try:
@@ -113,7 +114,7 @@ def _definition_of(found: Declaration, source: Source) -> Tool:
         except DefinitionError as error:
             faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
             raise DefinitionError(error.name, faults) from None
-    return known
+    return known.model_copy(update={field: deepcopy(value) for field, value in known if isinstance(value, dict)})
 
 
 def _advice(fields: Mapping[str, Any], path: str) -> str | None:
