@@ -45,6 +45,7 @@ class _Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
+        upstream: asyncio.StreamWriter | None = None
         back: asyncio.Task[None] | None = None
         try:
             theirs, upstream = await asyncio.open_connection(self._host, self._port)
@@ -59,7 +60,11 @@ class _Proxy:
         finally:
             if back is not None:
                 back.cancel()
-            writer.close()
+            for end in (upstream, writer):
+                if end is not None:
+                    end.close()
+                    with suppress(*GONE):
+                        await end.wait_closed()  # else the collector finds it open, during some later test
             self._serving.discard(task)
 
     async def _one(self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter) -> None:
