@@ -209,3 +209,23 @@ async def test_trouble_at_the_end_does_not_hide_what_went_wrong_before(
             store = app.parts.store
             store._connection.execute("PRAGMA query_only = ON")
             store.append(Line(1))
+
+
+@pytest.mark.requirement("AUD-3")
+async def test_trouble_at_the_end_of_what_was_cancelled_is_raised(tmp_path: Path) -> None:
+    """A cancellation is what `toolgate mcp` ends with when it is told to: it must not pass for an end in order."""
+    opened = asyncio.Event()
+
+    async def serve() -> None:
+        async with App.open(home=tmp_path) as app:
+            store: Any = app.parts.store
+            store._connection.execute("PRAGMA query_only = ON")
+            store.append(Line(1))
+            opened.set()
+            await asyncio.sleep(60)
+
+    serving = asyncio.ensure_future(serve())
+    await asyncio.wait_for(opened.wait(), 30)
+    serving.cancel()
+    with pytest.raises(StoreError, match="cannot be written"):
+        await serving

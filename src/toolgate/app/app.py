@@ -94,7 +94,7 @@ class App:
         try:
             await self._lifecycle.end()
         except Exception as trouble:
-            if error is None:
+            if not isinstance(error, Exception):  # whoever cancels hears of nothing but an error
                 raise
             logger.warning("the App was not closed in order: %s", trouble)
             error.add_note(f"The App was not closed in order either: {described(trouble)}")
