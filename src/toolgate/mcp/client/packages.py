@@ -241,7 +241,9 @@ def _install_npm(name: str, package: PackageSpec, run: "InstallSteps") -> Instal
     entry = (folder / "node_modules" / package.name / script).resolve()
     if not entry.is_file() or not entry.is_relative_to(folder.resolve() / "node_modules"):
         raise Unreachable(message=f"The package {package.name} names a program that it does not contain.")
-    return _done(package, str(about.get("version")), str(pinned.get("integrity", "")), entry.relative_to(folder.resolve()))
+    if "version" not in pinned:  # as npm read it from the index, whatever the package says of itself
+        raise Unreachable(message=f"npm did not say which version of {package.name} it installed.")
+    return _done(package, str(pinned["version"]), str(pinned.get("integrity", "")), entry.relative_to(folder.resolve()))
 
 
 def _scripts(package: PackageSpec, about: Mapping[str, Any]) -> dict[str, str]:
