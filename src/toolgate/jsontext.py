@@ -200,7 +200,7 @@ def _short(text: str) -> str:
 
 
 def _explain(error: Any, whole: Any) -> Iterator[tuple[str, str]]:
-    kind, where = error.kind, list(error.instance_path)
+    kind, where = error.kind, _names(whole, error.instance_path)
     name = kind.name
     if name == "required":
         yield json_path([*where, kind.property]), "is required"
@@ -224,7 +224,7 @@ def _explain_choice(kind: Any, where: list[Any], whole: Any) -> Iterator[tuple[s
     others = []
     for branch in branches:
         first = branch[0]
-        if len(branch) == 1 and first.kind.name == "type" and list(first.instance_path) == where:
+        if len(branch) == 1 and first.kind.name == "type" and _names(whole, first.instance_path) == where:
             types += first.kind.types
         else:
             others.append(branch)
@@ -255,9 +255,22 @@ def _type_words(types: Sequence[str], value: Any) -> str:
 
 
 def _at(value: Any, where: Iterable[Any]) -> Any:
+    """The value at a place, or as near to it as can be told: a validator's path leaves out empty names."""
     for part in where:
-        value = value[part]
+        try:
+            value = value[part]
+        except (LookupError, TypeError):
+            break
     return value
+
+
+def _names(value: Any, where: Iterable[Any]) -> list[Any]:
+    """A validator's path, in which a name of digits is no number."""
+    found: list[Any] = []
+    for part in where:
+        found.append(str(part) if isinstance(value, dict) and str(part) in value else part)
+        value = _at(value, found[-1:])
+    return found
 
 
 FAULT_MESSAGES = {

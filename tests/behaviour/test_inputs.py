@@ -178,6 +178,23 @@ async def test_values_of_the_right_format_are_taken(app: App, rule: dict[str, An
     assert outcome.output == {"field": value}
 
 
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"0": {"1": "x"}}, "field.0.1"),
+        ({"": {"b": "x"}}, "field.b"),
+        ({"": {"": "x"}}, "field"),
+        ({"": {"0": []}}, "field[0]"),
+    ],
+)
+async def test_faults_under_names_of_digits_or_none_are_told(app: App, value: dict[str, Any], path: str) -> None:
+    """The validator's path has numbers for the former, and leaves out the latter."""
+    by_schema(app, {"field": {"additionalProperties": {"type": "object", "additionalProperties": {"type": "integer"}}}})
+    told = await faults(app, "plain", {"field": value})
+    assert list(told) == [path]
+    assert told[path].startswith("must be of type integer")
+
+
 async def test_at_most_twenty_faults_are_told(app: App) -> None:
     by_schema(app, {"list": {"items": {"type": "string"}}})
     assert list(await faults(app, "plain", {"list": [1] * 500})) == [f"list[{index}]" for index in range(20)]

@@ -94,6 +94,7 @@ def test_documents_of_the_wrong_shape_are_refused(change: dict[str, Any], fault:
 def test_all_faults_are_named_up_to_a_limit() -> None:
     assert len(validate({**DATA, "tool_catalog": {f"t{number}": None for number in range(1000)}})) == 20
     assert validate([]) == ["it must be of type object, not array"]
+    assert validate({**DATA, "tool_catalog": {"": {"enabled": 1}, "0": {"enabled": 1}}})
 
 
 async def test_data_that_the_engine_can_not_hold_denies() -> None:
