@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolgate.errors import StoreError
+from toolgate.store import migrate
 from toolgate.store.chain import HeadFile
 from toolgate.store.database import Store, open_store
 from toolgate.testing.stores import CHECKS, Check
@@ -35,3 +36,16 @@ async def test_a_file_without_a_name_is_refused_and_not_kept_in_memory(
     with pytest.raises((StoreError, ValueError)):
         await open_store("sqlite:///").start()
     assert open_store("memory://sqlite:///a.db").name == "memory"
+
+
+async def test_an_upgrade_may_take_longer_than_other_statements(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index over a large log, say: it would fail anew at every start."""
+    slow = migrate.Migration(9_999, "slow", "SELECT pg_sleep(1.5)")
+    known = migrate.migrations()
+    monkeypatch.setattr(migrate, "migrations", lambda: [*known, slow])
+    monkeypatch.setattr("toolgate.store.postgres.COMMAND_SECONDS", 1)
+    opened = open_store(postgres_database)
+    await opened.start()
+    await opened.close()

@@ -27,6 +27,8 @@ CONNECT_SECONDS = 10
 COMMAND_SECONDS = 60
 """The time that a statement may take, and that it waits for a connection of the pool: where the server does not answer,
 those who wait would be told so one after the other, or never."""
+UPGRADE_SECONDS = 3_600
+"""The time that a statement of an upgrade may take: an index over a log of years is not made within a minute."""
 TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """The errors that asyncpg raises when the database, or the way to it, is the problem."""
 
@@ -62,7 +64,7 @@ class PostgresStore(LoggedStore):
             )
             async with self._pool.acquire(timeout=COMMAND_SECONDS) as connection, connection.transaction():
                 await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
-                await _drive(connection, migrate.upgrade(migrate.POSTGRES))
+                await _drive(connection, migrate.upgrade(migrate.POSTGRES), UPGRADE_SECONDS)
         except StoreError:
             await self._close_pool()
             raise
@@ -209,12 +211,12 @@ class PostgresStore(LoggedStore):
         await self.read(value("SELECT 1"))
 
 
-async def _drive(connection: Any, transaction: Transaction[T]) -> T:
+async def _drive(connection: Any, transaction: Transaction[T], seconds: float | None = None) -> T:
     try:
         sql, parameters = next(transaction)
         while True:
             text, names = _translate(sql)
-            rows = await connection.fetch(text, *(parameters[name] for name in names))
+            rows = await connection.fetch(text, *(parameters[name] for name in names), timeout=seconds)
             sql, parameters = transaction.send([tuple(row) for row in rows])
     except StopIteration as end:
         result: T = end.value
