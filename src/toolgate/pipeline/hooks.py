@@ -62,8 +62,6 @@ class Stages:
     def __init__(self) -> None:
         self.any = False
         """True if there is any hook at all."""
-        self.marked = False
-        """True if the stages of its calls are kept: then `ctx.marks` is there. Marks are no hooks."""
         self.empty = True
         """True if no hook runs at any stage: then the line need not look at each. Marks stand only at stages that it does
         not leave out for the tool."""

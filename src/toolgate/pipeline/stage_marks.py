@@ -70,7 +70,6 @@ class StageMarks:
         if stages.around_execute is not None:
             stages.did_execute = _back_to_around(stages.did_execute)
         stages.will_audit = self._end(stages.will_audit, passed)
-        stages.marked = True
 
     def _end(self, hooks: Composed | None, passed: Awaitable[None]) -> Composed:
         def keep(ctx: InvokeContext) -> Awaitable[None]:

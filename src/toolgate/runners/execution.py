@@ -41,8 +41,10 @@ class Execution:
         runner = self.runners.get(entry.kind)
         if runner is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
-        if entry.target is not None or entry.retry is not None or on.marked or not on.empty:
+        if entry.target is not None or entry.retry is not None or not on.empty:
             return await self._run_attempts(runner, ctx, entry, arguments, on)
+        if on.will_execute:  # a mark, where there are no hooks
+            await on.will_execute(ctx)
         ctx.attempts += 1
         try:
             ctx.result = await runner.run(ctx, entry, arguments)
@@ -50,6 +52,7 @@ class Execution:
             raise
         except BaseException as raised:
             error = _understood(ctx, entry, raised)
+            mark(ctx, (ATTEMPT_FAILED, error.code))
             raise error from _origin(error, raised)
         return ctx.result
 

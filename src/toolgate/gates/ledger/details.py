@@ -60,6 +60,7 @@ class KeptStages:
             "will_acquire_quota": not (costs or settings.rate_limits or tool.rate_limit),
             "will_acquire_semaphore": not (settings.limits.tenant_concurrency or tool.concurrency),
             "will_redact_input": not takes_text,
+            "will_inject_secrets": not takes_text and tool.requires_auth is None,
             "will_read_cache": tool.cache is None,
         }
         without = frozenset(stage for stage, is_idle in idle.items() if is_idle)
