@@ -96,7 +96,7 @@ def test_a_secret_of_servers_is_kept_apart(terminal: Person) -> None:
     assert "A     MCP servers  file" in terminal("secrets", "list").out
     assert terminal("secrets", "remove", "A").code == 1, "there is none for everybody"
     both = terminal("secrets", "remove", "A", "--servers", "--tenant", "acme")
-    assert (both.code, "--servers alone" in both.err) == (2, True)
+    assert (both.code, "--servers cannot be combined" in both.err) == (2, True)
     assert terminal("secrets", "remove", "A", "--servers").code == 0
 
 
