@@ -24,6 +24,7 @@ from toolgate.mcp.server.envelope import INVALID_REQUEST, EnvelopeFault, find_en
 from toolgate.mcp.server.gateway import Gateway
 from toolgate.mcp.server.identity import Credential
 from toolgate.model import Actor, new_id
+from toolgate.pipeline.hooks import caller_is_cancelled
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
@@ -67,7 +68,12 @@ async def serve(app: "App", actor: Actor, ends: StdioDescriptors) -> None:
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(pipe.read(to_server))
             writing = tasks.create_task(pipe.write(from_server))
-            await server.run(incoming, outgoing, server.create_initialization_options())
+            try:
+                await server.run(incoming, outgoing, server.create_initialization_options())
+            except BaseExceptionGroup as broken:
+                if caller_is_cancelled() and broken.split(anyio.BrokenResourceError)[1] is None:
+                    raise asyncio.CancelledError from None  # the SDK relayed into its closed stream
+                raise
             reading.cancel()
             await writing
 
