@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.needs import need
-from toolgate.mcp.client.egress_proxy import Resolve
 from toolgate.mcp.client.launch import ServerProcess, launch_server
+from toolgate.network.resolver import Resolve
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import SandboxSettings, ServerSettings
 

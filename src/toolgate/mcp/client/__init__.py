@@ -6,7 +6,6 @@ them. `servers.UpstreamServers` is all that the rest of Toolgate uses; `model` a
     lifecycle              supervisor, backoff
     connection             connection, handshake, correlation, list_cache, subscriptions, request_meta
     local programs         stdio; launch, mounts, executables, packages; subreaper
-    network of a jail      allowed_hosts, egress_proxy
     remote servers         http_transport, guarded_http, sse; the fast path: fast_http
     logins                 oauth/
     secrets, untrusted text  secret_refs, secret_masking, untrusted_text

@@ -25,9 +25,10 @@ from toolgate.settings import ServerSettings
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
-    from toolgate.mcp.client.allowed_hosts import AllowedHosts, LoopbackLayout
-    from toolgate.mcp.client.egress_proxy import EgressProxy, Resolve
     from toolgate.mcp.client.executables import LaunchCommand
+    from toolgate.network.allowed_hosts import AllowedHosts, LoopbackLayout
+    from toolgate.network.egress_proxy import EgressProxy
+    from toolgate.network.resolver import Resolve
     from toolgate.sandbox.engine import Sandbox
     from toolgate.screening.paths import SensitivePaths
 
@@ -205,7 +206,7 @@ def _refuse_runners(name: str, settings: ServerSettings) -> None:
 
 
 def _domains(name: str, settings: ServerSettings) -> "AllowedHosts":
-    from toolgate.mcp.client.allowed_hosts import AllowedHosts
+    from toolgate.network.allowed_hosts import AllowedHosts
 
     try:
         return AllowedHosts(settings.domains)
@@ -283,12 +284,13 @@ def _shown(name: str, home: Path | None, layout: "LoopbackLayout | None") -> "li
 async def _open_proxy(
     name: str, box: JailedProcess, domains: "AllowedHosts", layout: "LoopbackLayout", resolve: "Resolve | None"
 ) -> "EgressProxy":
-    from toolgate.mcp.client import egress_proxy
+    from toolgate.network.egress_proxy import EgressProxy
+    from toolgate.network.resolver import resolve as resolve_name
     from toolgate.sandbox.jails.process import Process
 
     if not isinstance(box, Process):
         raise Unavailable("This jail has no network of its own.")
     listeners = await box.listeners()
-    opened = egress_proxy.EgressProxy(name, domains, resolve=resolve or egress_proxy.resolve)
+    opened = EgressProxy(name, domains, resolve=resolve or resolve_name)
     await opened.serve(listeners, layout.places)
     return opened

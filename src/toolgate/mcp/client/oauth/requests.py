@@ -15,10 +15,10 @@ import httpx2
 from mcp.client.auth import OAuthFlowError
 
 from toolgate.errors import described
-from toolgate.mcp.client.allowed_hosts import canonical, is_address, is_public
-from toolgate.mcp.client.egress_proxy import resolve
 from toolgate.mcp.client.errors import shown
 from toolgate.mcp.client.guarded_http import BoundedClient, ResponseTooLong, goes_through_proxy
+from toolgate.network.addresses import canonical, is_address, is_public
+from toolgate.network.resolver import resolve
 
 LOGIN_SECONDS = 30.0
 MAX_LOGIN_BYTES = 1_048_576

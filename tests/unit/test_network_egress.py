@@ -13,17 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import until
-from toolgate.mcp.client import egress_proxy
-from toolgate.mcp.client.allowed_hosts import (
-    MAX_HOSTS,
-    AllowedHosts,
-    ForwardedPort,
-    HostRule,
-    canonical,
-    is_public,
-    parse_host_rule,
-)
-from toolgate.mcp.client.egress_proxy import EgressProxy, ProxyRefusal, read_head, split
+from toolgate.network import egress_proxy
+from toolgate.network.addresses import canonical, is_public
+from toolgate.network.allowed_hosts import MAX_HOSTS, AllowedHosts, ForwardedPort, HostRule, parse_host_rule
+from toolgate.network.egress_proxy import EgressProxy, ProxyRefusal, read_head, split
 from toolgate.sandbox.jails import child_descriptors
 
 pytestmark = pytest.mark.requirement("MCP-3")

@@ -1,4 +1,4 @@
-"""The egress proxy of a jailed server: forwards its connections to the allowed hosts.
+"""The egress proxy of a jail: forwards the connections of a server or a command to the allowed hosts.
 
 Two kinds of listeners come out of the jail (`sandbox.jails.child_ends`). On one, it is an HTTP proxy: CONNECT, and plain
 HTTP. Each of the others stands for one host and port that were named, and forwards bytes there, so that programs without
@@ -10,13 +10,14 @@ import asyncio
 import logging
 import socket
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
 
-from toolgate.mcp.client.allowed_hosts import AllowedHosts, ForwardedPort, is_public, split_port
+from toolgate.network.addresses import is_public, split_port
+from toolgate.network.allowed_hosts import AllowedHosts, ForwardedPort
+from toolgate.network.resolver import Resolve, resolve
 from toolgate.tasks import BackgroundTasks, finish, start_task
 
 MAX_HEAD_BYTES = 32_768
@@ -26,8 +27,8 @@ PROXY_IDLE_SECONDS = 3_600.0
 """A silent connection is closed after this. Those to databases are silent for long."""
 MAX_PROXY_CONNECTIONS = 128
 """Of one server."""
-MAX_SERVER_LOOKUPS, MAX_LOOKUPS = 8, 32
-"""Host names that are resolved at once: for one server, and in all."""
+MAX_SERVER_LOOKUPS = 8
+"""Host names that are resolved at once for one server."""
 MAX_CONNECTION_BYTES = 4 * 1024 * 1024 * 1024
 """In each direction."""
 RELAY_CHUNK_BYTES = 65_536
@@ -35,13 +36,7 @@ REFUSAL_LOG_SECONDS = 60.0
 """The same refusal is logged once in this time."""
 MAX_LOGGED_REFUSALS = 100
 
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""Resolves a host name to addresses."""
-
-logger = logging.getLogger("toolgate.mcp.proxy")
-
-_lookup_threads = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="toolgate-lookup")
-"""Threads of its own: a slow DNS server must not block those that all share."""
+logger = logging.getLogger("toolgate.network.proxy")
 
 
 class ProxyRefusal(Exception):
@@ -50,13 +45,6 @@ class ProxyRefusal(Exception):
     def __init__(self, status: str, words: str) -> None:
         super().__init__(words)
         self.status = status
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """Resolves a host name as this machine does."""
-    look = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_lookup_threads, look)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class EgressProxy:

@@ -1,19 +1,20 @@
-"""The hosts that a server may reach, parsed from its settings: `api.example.com`, `*.example.com`, `db.example.com:5432`.
+"""The hosts that a server or a command may reach, as settings name them.
+
+They are written `api.example.com`, `*.example.com` or `db.example.com:5432`.
 
 Without a port, 443 and 80 are allowed. Addresses of this machine and of private networks are refused, whatever name leads
 there, unless that host is named with its port.
 """
 
 import ipaddress
-import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
+
+from toolgate.network.addresses import canonical, is_address, split_port
 
 DEFAULT_PORTS = (443, 80)
 PROXY_PORT = 3128
 MAX_HOSTS = 100
-HOST_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 AddressScope = Literal["public", "any"]
 """The addresses of a host that may be connected to."""
@@ -60,55 +61,6 @@ def parse_host_rule(text: str) -> HostRule:
     if name is None or (wildcard and "." not in name):
         raise ValueError(f"{text!r} is not a host: write api.example.com, *.example.com or db.example.com:5432")
     return HostRule(name, port, wildcard)
-
-
-def split_port(text: str) -> tuple[str, int | None]:
-    """Host and port of `host:port` or `[v6]:port`, in lower case. Raises ValueError."""
-    found = re.fullmatch(r"\[([0-9a-f:.]+)\](?::([0-9]{1,5}))?|([^\[\]:]+)(?::([0-9]{1,5}))?", text.lower())
-    if found is None:
-        raise ValueError(f"{text!r} is not a host, or its port is none")
-    port = found[2] or found[4]
-    if port is not None and not 0 < int(port) < 65_536:
-        raise ValueError(f"{text!r}: there is no port {port}")
-    return found[1] or found[3], int(port) if port else None
-
-
-def canonical(host: str) -> str | None:
-    """The form of a host name that is compared; None: it is invalid, as are numbers that some take for an address."""
-    host = host.lower().removesuffix(".")
-    if not host.isascii():
-        try:
-            host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            return None
-    labels = host.split(".")
-    numeric = re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1])
-    return host if len(host) <= 253 and all(map(HOST_LABEL.fullmatch, labels)) and not numeric else None
-
-
-def is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def is_public(address: str) -> bool:
-    """True for addresses outside private networks. One that wraps another (6to4, NAT64, mapped) is judged by that."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
-        if inner is None and found in NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF)
-        if inner is not None:
-            return is_public(str(inner))
-        if found.teredo is not None or int(found) >> 32 == 0:  # and the old way of wrapping: ::1.2.3.4
-            return False
-    return found.is_global and not found.is_multicast and not found.is_reserved
 
 
 class AllowedHosts:
