@@ -52,6 +52,7 @@ class MissingExtra(ToolgateError):
 
     def __init__(self, extra: str) -> None:
         super().__init__(not_installed(extra), suggestion=install_command(extra))
+        self.extra = extra
 
 
 def is_installed(extra: str) -> bool:

@@ -17,6 +17,7 @@ from toolgate.app.secrets import ServerSecrets
 from toolgate.app.sync import PolicySync, StoreSync
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
+from toolgate.embeddings import Embedder
 from toolgate.errors import CallError
 from toolgate.extras import require
 from toolgate.gates.approval.approvers import Approvers
@@ -93,6 +94,7 @@ class Parts:
         self._make_policy()
         self._make_catalog()
         self._make_sandbox()
+        self._make_memory()
         self._make_secrets()
         self._make_servers(keeps_servers)
         self._make_gates()
@@ -233,6 +235,11 @@ class Parts:
                 self.guard.forget,
                 CompiledCode(self.sandbox, None if settings.in_memory else self.project.compiled_file).check,
             )
+
+    def _make_memory(self) -> None:
+        """Search by meaning."""
+        self.embedder = Embedder()
+        self.providers.everywhere[Embedder] = self.embedder
 
     def _make_secrets(self) -> None:
         """The sources of secrets."""

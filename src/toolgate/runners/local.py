@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from toolgate.errors import CODES, CallError, Failed, NotReached, TimedOut, ToolError, call_error, described, timed_out
+from toolgate.extras import MissingExtra
 from toolgate.model import Entry, Implementation
 from toolgate.pipeline.context import InvokeContext
 from toolgate.tasks import finish, start_task
@@ -188,6 +189,9 @@ def understand(error: BaseException, instance: Any = None) -> CallError:
         return error
     if isinstance(error, ToolError):
         return _from_tool_error(error)
+    if isinstance(error, MissingExtra):  # its own advice is a command on this machine, which is none of the caller's
+        advice = f"Ask the operator to install toolgate[{error.extra}]."
+        return _from_tool_error(ToolError(error.message, suggestion=advice, charged=False))
     words = described(error)
     if isinstance(error, TimeoutError):
         return TimedOut(message=f"The tool gave up waiting: {words}")
