@@ -13,7 +13,21 @@ if TYPE_CHECKING:
     from toolgate.app.app import App
     from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolError, ToolgateError
     from toolgate.gates.approval.request import Answer, ApprovalRequest, GrantTerms
-    from toolgate.model import Actor, Auth, CacheRule, Capability, Cost, Outcome, RateLimit, Retry, Tool, UnitCost
+    from toolgate.model import (
+        Actor,
+        Auth,
+        CacheRule,
+        Capability,
+        Cost,
+        ErrorCase,
+        Example,
+        Operation,
+        Outcome,
+        RateLimit,
+        Retry,
+        Tool,
+        UnitCost,
+    )
     from toolgate.pipeline.context import InvokeContext
     from toolgate.pipeline.hooks import Hook
     from toolgate.registry.decorator import tool
@@ -21,8 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Actor", "Answer", "App", "ApprovalRequest", "Auth", "CacheRule", "CallError", "Capability", "Cost",
-    "DefinitionError", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Outcome", "RateLimit", "Retry",
-    "Settings", "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "tool",
+    "DefinitionError", "ErrorCase", "Example", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Operation",
+    "Outcome", "RateLimit", "Retry", "Settings", "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError",
+    "UnitCost", "tool",
 ]  # fmt: skip
 __version__ = VERSION
 
@@ -35,7 +50,8 @@ _HOMES = {
     ),
     "toolgate.pipeline.hooks": ("Hook",),
     "toolgate.model": (
-        "Actor", "Auth", "CacheRule", "Capability", "Cost", "Outcome", "RateLimit", "Retry", "Tool", "UnitCost",
+        "Actor", "Auth", "CacheRule", "Capability", "Cost", "ErrorCase", "Example", "Operation", "Outcome", "RateLimit",
+        "Retry", "Tool", "UnitCost",
     ),
     "toolgate.registry.decorator": ("tool",),
     "toolgate.settings": ("Settings",),

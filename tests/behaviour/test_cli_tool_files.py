@@ -121,7 +121,7 @@ def test_a_new_tool_takes_no_name_and_no_file_that_is_taken(terminal: Terminal) 
 def test_a_template_is_right_whatever_the_tool_is_called(name: str, runtime: Runtime) -> None:
     tool = parse_tool_file(template(name, runtime), Path("new.yml"))
     assert (tool.entry.name, tool.program.runtime) == (name, runtime)
-    assert len(tool.program.examples) == 3
+    assert len(tool.entry.tool.examples) == 3
 
 
 # -- add
@@ -313,7 +313,7 @@ def test_a_person_at_the_terminal_answers_for_each_example(terminal: Terminal) -
     ("name", "code", "words"),
     [
         ("double", "NOT_FOUND", "double has no examples to run: its file names none."),
-        ("echo", "NOT_FOUND", "echo has no examples to run: it is no custom tool."),
+        ("echo", "NOT_FOUND", "echo has no examples to run: its definition names none."),
         ("doubble", "TOOL_NOT_FOUND", "Tool not found: doubble"),
     ],
 )

@@ -140,7 +140,7 @@ examples:
     assert tool.output_schema == {"type": "string"}
     assert tool.cost == Cost(fixed=Decimal("0.25"))
     assert tool.program is not None
-    first, second = tool.program.examples
+    first, second = tool.examples
     assert (first.name, first.arguments, first.output) == ("nothing in particular", {"who": "Ada"}, None)
     assert "output" in first.model_fields_set
     assert (second.error, "output" in second.model_fields_set) == ("VALIDATION_ERROR", False)

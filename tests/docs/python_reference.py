@@ -21,7 +21,8 @@ WIDTH = 110
 GROUPS = {
     "Open and call": ("App", "Actor", "Outcome", "Settings"),
     "Declare tools": (
-        "tool", "InvokeContext", "Tool", "Auth", "CacheRule", "Capability", "Cost", "RateLimit", "Retry", "UnitCost",
+        "tool", "InvokeContext", "Tool", "Auth", "CacheRule", "Capability", "Cost", "ErrorCase", "Example", "Operation",
+        "RateLimit", "Retry", "UnitCost",
     ),
     "Extend calls": ("Hook",),
     "Approve calls": ("ApprovalRequest", "Answer", "GrantTerms"),

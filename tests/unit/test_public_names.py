@@ -13,7 +13,8 @@ from toolgate import App, tool
 
 NAMES = [
     "Actor", "Answer", "App", "ApprovalRequest", "Auth", "CacheRule", "CallError", "Capability", "Cost",
-    "DefinitionError", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Outcome", "RateLimit", "Retry",
+    "DefinitionError", "ErrorCase", "Example", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Operation", "Outcome",
+    "RateLimit", "Retry",
     "Settings", "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "tool",
 ]  # fmt: skip
 

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from toolgate.app.facets import CallableFacet
 from toolgate.gates.approval.questions import ANSWERS_PAGE
-from toolgate.gates.approval.request import Answer, Approval, ApprovalRequest, Approver, Grant, GrantTerms, State
+from toolgate.gates.approval.request import (
+    Answer,
+    Approval,
+    ApprovalError,
+    ApprovalRequest,
+    Approver,
+    Grant,
+    GrantTerms,
+    State,
+)
 from toolgate.model import LOCAL, Actor, Outcome
 from toolgate.store import approvals as table
 from toolgate.tasks import uninterrupted
@@ -101,12 +110,17 @@ class GrantsFacet(CallableFacet):
         session: str | None = None,
         reason: str | None = None,
         by: Actor | None = None,
+        operation: str | None = None,
     ) -> Grant:
         """Agrees ahead of time to calls of a tool by an actor; never to destructive ones. `by`: who agrees; without it, the
-        person at this machine."""
+        person at this machine. `operation`: of a tool that has several, the one that is agreed to."""
         actor = actor or LOCAL
         by = by or Actor(actor.tenant, user=LOCAL.user)
         entry = self._parts.catalog.resolve(tool, actor.tenant)
+        if entry.operations is not None:
+            if operation not in entry.operations:
+                raise ApprovalError(f"{tool} is granted by operation: name one of {', '.join(entry.operations)}.")
+            entry = entry.operations[operation]
         return await self._parts.consent.grants.make(entry, terms, actor, by, session=session, reason=reason)
 
     async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:

@@ -374,7 +374,8 @@ class ArgumentChecks:
         ctx = InvokeContext(Call("", tool, arguments), Providers(), _runs_nothing, 0, 0.0, arguments, None)
         self._parts.inputs.accept(ctx, entry)
         if entry.guards is not None:
-            self._parts.tiers.check(entry, ctx.arguments, Path(os.path.realpath(self._parts.settings.home)) / workspace)
+            governing = entry.of_call(ctx.arguments)
+            self._parts.tiers.check(governing, ctx.arguments, Path(os.path.realpath(self._parts.settings.home)) / workspace)
         return ctx.canonical
 
     async def masked(self, tool: str, tenant: str, canonical: bytes) -> bytes:

@@ -50,9 +50,18 @@ class ToolsFacet(CallableFacet):
             await self._parts.notices.catch_up(self._parts.store_sync.refresh)
         enabled = self._parts.catalog.permitted(actor)
         if self._parts.guard.native:
-            return enabled
+            return self._without_aliases(enabled)
         seen = set(await self._parts.guard.permitted(actor, [tool.name for tool in enabled]))
-        return tuple(tool for tool in enabled if tool.name in seen)
+        return self._without_aliases(tuple(tool for tool in enabled if tool.name in seen))
+
+    def _without_aliases(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """Of two names for one thing the first alone, where an actor has both: a model reads each definition."""
+        aliases = self._parts.catalog.aliases
+        if not aliases or self._parts.settings.list_aliases:
+            return tools
+        names = {tool.name for tool in tools}
+        hidden = {name for name, first in aliases.items() if first in names}
+        return tuple(tool for tool in tools if tool.name not in hidden)
 
     async def export(self, shape: Shape, actor: Actor | None = None) -> list[dict[str, Any]]:
         """Gives the tools that an actor may see in the shape that a model's API or an MCP client takes."""

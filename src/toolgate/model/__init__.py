@@ -21,7 +21,9 @@ from toolgate.model.definition import (
     Capability,
     Category,
     Cost,
+    ErrorCase,
     Example,
+    Operation,
     RateLimit,
     Retry,
     Risk,
@@ -50,7 +52,8 @@ from toolgate.screening import MASK
 __all__ = [
     "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO", "PROPOSES", "SOURCES", "TIERS",
     "TOOL_NAME", "WORD", "Actor", "Artifact", "Auth", "CacheRule", "Call", "Caller", "Capability", "Category", "Cost",
-    "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorInfo", "Example", "Implementation", "Invoke", "Metrics",
-    "Mode", "Outcome", "PendingInfo", "RateLimit", "Retry", "Risk", "Runtime", "Source", "SpendingLimit", "Tier", "Tool",
-    "ToolProgram", "UnitCost", "Validator", "check_request_id", "must_ask", "nano", "new_id",
+    "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorCase", "ErrorInfo", "Example", "Implementation", "Invoke",
+    "Metrics", "Mode", "Operation", "Outcome", "PendingInfo", "RateLimit", "Retry", "Risk", "Runtime", "Source",
+    "SpendingLimit", "Tier", "Tool", "ToolProgram", "UnitCost", "Validator", "check_request_id", "must_ask", "nano",
+    "new_id",
 ]  # fmt: skip

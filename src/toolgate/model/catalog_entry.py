@@ -5,7 +5,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from toolgate.model.definition import Auth, CacheRule, RateLimit, Retry, Tier, Tool, UnitCost
+from toolgate.model.definition import TIERS, Auth, CacheRule, RateLimit, Retry, Tier, Tool, UnitCost
 
 
 class Validator(Protocol):
@@ -86,6 +86,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     hooks: tuple[Any, ...] = ()
     jails_commands: bool = False
     """True if commands among its arguments run in the sandbox, and nowhere else: a built-in tool that declares it."""
+    operations: "dict[str, Entry] | None" = None
+    """By value of the argument `operation`, the entry that governs such a call; None if the tool has no operations."""
+
+    def of_call(self, arguments: Any) -> "Entry":
+        """The entry that governs a call with these arguments, which are valid: the tool's own, or that of its operation."""
+        return self if self.operations is None else self.operations[arguments["operation"]]
+
+    @property
+    def riskiest(self) -> "Entry":
+        """The entry of the operation that risks most: what a tool is shown as to whoever must expect any of them."""
+        if self.operations is None:
+            return self
+        return max(self.operations.values(), key=lambda one: (TIERS.index(one.tier), one.destructive, one.asks is not None))
 
     @property
     def time_limit(self) -> float | None:

@@ -103,10 +103,7 @@ class Retry(FrozenModel):
     @field_validator("codes")
     @classmethod
     def _known(cls, codes: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [code for code in codes if code not in CODES]
-        if unknown:
-            raise ValueError(f"unknown error code {unknown[0]!r}")
-        return codes
+        return tuple(map(_known_code, codes))
 
 
 class CacheRule(FrozenModel):
@@ -130,7 +127,7 @@ Risk = Literal["low", "medium", "high", "critical"]
 
 
 class Example(FrozenModel):
-    """A call that shows what a custom tool does, and what must come of it."""
+    """A call that shows what a tool does, and what must come of it."""
 
     name: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -138,6 +135,31 @@ class Example(FrozenModel):
     """What the call must give. Compared only if it is said (`"output" in example.model_fields_set`)."""
     error: str | None = None
     """The code of the error that the call must end with, in place of an output."""
+
+
+class ErrorCase(FrozenModel):
+    """An error that a tool can end with: its code, when that happens, and what to do then."""
+
+    code: str
+    when: str = Field(min_length=1)
+    advice: str = Field(min_length=1)
+
+    def __init__(self, code: str, when: str, advice: str) -> None:
+        super().__init__(**{"code": code, "when": when, "advice": advice})  # noqa: PIE804 - as mypy has it, the base takes none
+
+    @field_validator("code")
+    @classmethod
+    def _known(cls, code: str) -> str:
+        return _known_code(code)
+
+
+class Operation(FrozenModel):
+    """The risk of one operation of a tool that has several: its calls are governed by it in place of the tool's own tier."""
+
+    tier: Tier
+    destructive: bool = False
+    """True: a person is asked each time, and no grant covers it. So it is for names such as `delete`, whatever this says."""
+    requires_confirmation: bool = False
 
 
 class ToolProgram(FrozenModel):
@@ -150,7 +172,6 @@ class ToolProgram(FrozenModel):
     auto_accept: bool | None = None
     """True: whoever is asked about it is offered to grant it once and for all. False: asks each time."""
     risk_level: Risk | None = None
-    examples: tuple[Example, ...] = ()
 
 
 class Tool(FrozenModel):
@@ -180,6 +201,13 @@ class Tool(FrozenModel):
     target: str | None = None
     """The external system that the tool depends on: tools with the same target share one circuit breaker."""
     tags: tuple[str, ...] = ()
+    errors: tuple[ErrorCase, ...] = ()
+    """The errors that the tool itself ends with, for whoever calls it."""
+    examples: tuple[Example, ...] = ()
+    operations: dict[str, Operation] = Field(default_factory=dict)
+    """By value of the argument `operation`, all of them: what each risks. `tier` is then what the least of them does."""
+    alias_of: str | None = None
+    """The tool that this is a second name of: it works, but models are shown the first alone."""
     enabled: bool = True
     annotations: dict[str, Any] = Field(default_factory=dict)
     """Hints as MCP has them (readOnlyHint, destructiveHint, openWorldHint …): they can raise a tier, never lower it."""
@@ -208,8 +236,28 @@ class Tool(FrozenModel):
 
     @property
     def destructive(self) -> bool:
-        """True if its name, or the action of a capability, says that something is destroyed."""
-        return _destroys(self.name) or any(capability.destructive for capability in self.capabilities)
+        """True if its name, or the action of a capability, says that something is destroyed. What only one operation does,
+        that operation answers for."""
+        return _destroys(self.name) or any(
+            capability.destructive for capability in self.capabilities if capability.action not in self.operations
+        )
+
+    def destroys(self, operation: str) -> bool:
+        """True if an operation destroys something."""
+        return self.destructive or self.operations[operation].destructive or _destroys(operation)
+
+    def confirms(self, operation: str | None = None) -> bool:
+        """True if a capability, or this operation, asks for confirmation."""
+        asking = {capability.action for capability in self.capabilities if capability.requires_confirmation}
+        if operation is not None and (self.operations[operation].requires_confirmation or operation in asking):
+            return True
+        return bool(asking - self.operations.keys())
+
+
+def _known_code(code: str) -> str:
+    if code not in CODES:
+        raise ValueError(f"unknown error code {code!r}")
+    return code
 
 
 def nano(amount: Decimal) -> int:

@@ -44,6 +44,11 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
     ctx.entry = entry
     found = [GateVerdict("catalog", "pass", f"a tool of source {entry.tool.source}, version {entry.tool.version}")]
     for gate in LINE:
+        if ctx.sealed and entry.operations is not None:
+            tier, entry = entry.tier, entry.of_call(ctx.arguments)
+            ctx.entry = entry
+            if tier != entry.tier:  # the policy was asked about the tool's own
+                found += [verdict async for verdict in pipeline.policy.explain(ctx, entry)]
         if gate.enter == "estimate" and ctx.sealed and pipeline.budgets.applies(entry):
             pipeline.budgets.estimate(ctx, entry)
         if gate.explain is None:

@@ -77,6 +77,13 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             await self.policy.refusal(ctx, (await self.policy.decide(ctx, None)).reason)
         raise self.catalog.missing(call.tool)
 
+    async def take_operation(self, ctx: InvokeContext, entry: Entry) -> Entry:
+        """Has the call governed by the operation that its arguments name. The policy was asked about the tool's own tier."""
+        of_operation = ctx.entry = entry.of_call(ctx.arguments)
+        if of_operation.tier != entry.tier:
+            await self.policy.enter(ctx, of_operation)
+        return of_operation
+
     async def check_arguments(self, ctx: InvokeContext, entry: Entry) -> None:
         """Asks policy and tier about the very arguments that will run, whatever hooks made of those that came in."""
         if self.policy.guard.reads_arguments:
@@ -110,13 +117,16 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         off = self.catalog.why_off(entry, call.actor.tenant)
         if off is not None:
             raise not_found(call.tool, off)
-        self.consent.must_be_unchanged(entry, self.catalog.resolve(entry.name, call.actor.tenant))
+        now = self.catalog.resolve(entry.name, call.actor.tenant)
+        self.consent.must_be_unchanged(entry, now.of_call(ctx.arguments))
         await self._screen(ctx, entry)  # what a path leads to may have changed as well
 
     async def _take_edited(self, ctx: InvokeContext, entry: Entry, edited: bytes) -> None:
         """Checks what a person edited like what a caller sends."""
         ctx.arguments, ctx.sealed = orjson.loads(edited), False
         self.inputs.accept(ctx, entry)
+        tool = self.catalog.resolve(entry.name, ctx.call.actor.tenant)
+        self.consent.must_be_unchanged(entry, tool.of_call(ctx.arguments))  # another operation is another question
         await self.check_arguments(ctx, entry)
         self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
         await self._mask(ctx, entry)

@@ -84,7 +84,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         reason = await self._permit(ctx, call, entry, on)
         if unavailable is not None:
             raise unavailable  # only who may know of the tool is told
-        await self._validate(ctx, entry, on)
+        entry = await self._validate(ctx, entry, on)
         if (comes_again or entry.name in self.continuations.tools) and await self._is_known(ctx, call, entry):
             return True
         costs = entry.priced or entry.name in self.budgets.reporting
@@ -127,8 +127,9 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             raise not_found(call.tool, off)
         return reason
 
-    async def _validate(self, ctx: InvokeContext, entry: Entry, on: Stages) -> None:
-        """Makes sure of the arguments: from here on they can't change, and what is checked is what runs."""
+    async def _validate(self, ctx: InvokeContext, entry: Entry, on: Stages) -> Entry:
+        """Makes sure of the arguments: from here on they can't change, and what is checked is what runs. Gives what governs
+        the call from here on."""
         if on.will_parse_input:
             await on.will_parse_input(ctx)
         if type(ctx.arguments) is not dict:
@@ -144,9 +145,12 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             await self.inputs.seal_large(ctx, entry)
         else:
             self.inputs.seal(ctx, entry)
+        if entry.operations is not None:
+            entry = await self.take_operation(ctx, entry)
         if entry.guards is not None or self.policy.guard.reads_arguments:
             mark(ctx, "screening")
             await self.check_arguments(ctx, entry)
+        return entry
 
     async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:
         """True if the call was made before: its outcome is given again. One that was only begun goes on."""

@@ -64,6 +64,8 @@ class Catalog:
         self._off: set[str] = set()
         self._permitted: dict[tuple[str | None, str | None], tuple[Tool, ...]] = {}
         self._listed = 0
+        self.aliases: dict[str, str] = {}
+        """Second names, and the first names of the same tools."""
         self.problems: list[ToolProblem] = []
         self.withheld: Mapping[str, str] = {}
         """Names that nobody may call yet, and why: for the log. Callers are told that there is no such tool."""
@@ -86,6 +88,8 @@ class Catalog:
             self._dynamic[tool.tenant] = holder
         else:
             self._by_name = []
+            if tool.alias_of is not None and tool.source == "builtin":
+                self.aliases[tool.name] = tool.alias_of
             (self._seeded_off.discard if tool.enabled else self._seeded_off.add)(tool.name)
         self._switch((tool.name,))
         self._forget()
@@ -101,6 +105,7 @@ class Catalog:
         if not tenant:
             self._by_name = []
             self._seeded_off.discard(name)
+            self.aliases.pop(name, None)
         if tenant and not holder:
             self._dynamic.pop(tenant, None)
         self._forget()
@@ -198,7 +203,7 @@ class Catalog:
         return {
             "enabled": name not in self._off,
             "requires_permission": entry.tool.requires_permission,
-            "tier": entry.tier,
+            "tier": entry.riskiest.tier,  # a rule on tiers that reads no input must hold for every operation
             "runs_code": entry.runs_code,
         }
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
-import jsonschema_rs
 import msgspec
 import orjson
+from msgspec.structs import replace
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -29,34 +29,21 @@ from toolgate.model import (
     Source,
     Tier,
     Tool,
-    Validator,
     must_ask,
     nano,
 )
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, HookSet
 from toolgate.pipeline.stage_marks import StageMarks
+from toolgate.registry.compiled_schema import compile_schema, defaults_of, properties_of
 from toolgate.registry.decorator import Declaration, declared, is_marked, where_of
-from toolgate.registry.schema_limits import BoundedValidator, SchemaWork, TooMuchWork, measure
-from toolgate.schema import REFERENCES, located
 
 MAX_NAME_CHARS = 64
 OWN_SOURCES: tuple[Source, ...] = ("builtin", "python")
 """Code of whoever runs this installation. What others wrote is not taken at its word where that would share more."""
 INNERMOST = -1_000_000_000
-MAX_SCHEMA_BYTES = 262_144
-LONG_SCHEMA = 20_000
-REFERS = b'ef":'
-"""What a schema with a reference has in it: `$ref`, `$dynamicRef`, `$recursiveRef`."""
-NO_DEFAULTS: dict[str, Any] = {}
-"""Shared by all entries without defaults: with 100,000 tools, an object less to fetch is time."""
 CHOICE = re.compile(r"'([^']*)'")
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-DRAFTS = (
-    "https://json-schema.org/draft/2020-12/schema",
-    "https://json-schema.org/draft/2019-09/schema",
-    *(f"http://json-schema.org/draft-0{number}/schema{end}" for number in (7, 6, 4) for end in ("#", "")),
-)
 
 
 class DefinitionRules(msgspec.Struct, frozen=True):
@@ -110,7 +97,8 @@ def _definition_of(found: Declaration, source: Source) -> Tool:
     known = found.definitions.get(source)
     if known is None:
         try:
-            known = found.definitions[source] = definition({**found.fields, "source": source})
+            page = {"documentation": f"docs/reference/tools/{found.fields['name']}.md"} if source == "builtin" else {}
+            known = found.definitions[source] = definition({**page, **found.fields, "source": source})
         except DefinitionError as error:
             faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
             raise DefinitionError(error.name, faults) from None
@@ -163,16 +151,16 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
     """The entry of a definition and what runs it. Raises DefinitionError where the definition contradicts itself."""
     made_hooks = _made(tool, hooks, rules)
     tier = _tier(tool, rules)
-    takes = _schema(tool, "input_schema", tool.input_schema)
-    gives = None if tool.output_schema is None else _schema(tool, "output_schema", tool.output_schema)
+    takes = compile_schema(tool, "input_schema", tool.input_schema)
+    gives = None if tool.output_schema is None else compile_schema(tool, "output_schema", tool.output_schema)
     destructive = tool.destructive or tool.annotations.get("destructiveHint") is True
-    confirms = any(capability.requires_confirmation for capability in tool.capabilities)
+    confirms = tool.confirms()
     asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms))
     fixed_nano, capability_nano = _price(tool)
     priced = bool(fixed_nano or capability_nano or tool.cost.per_unit)
     waits = asks or priced or tool.cache or tool.rate_limit or tool.concurrency
-    marks = rules.marks(tool, tier, takes_text=takes.takes_text, asks=asks is not None)
-    return Entry(
+    marks = rules.marks(tool, tier, takes_text=takes.takes_text, asks=asks is not None or bool(tool.operations))
+    entry = Entry(
         tool=tool,
         name=tool.name,
         implementation=implementation,
@@ -181,7 +169,7 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         confirms=confirms,
         check_input=takes.check,
         check_output=None if gives is None else gives.check,
-        defaults=_defaults(tool.input_schema),
+        defaults=defaults_of(tool.input_schema),
         copies=bool(tier != "read_only" or takes.takes_text or waits),
         takes_text=takes.takes_text,
         public_input=takes.public_fields,
@@ -205,6 +193,41 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         fingerprint=fingerprint(tool, tier),
         hooks=made_hooks if marks is None else (*made_hooks, marks),
         jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
+    )
+    return _with_operations(entry, takes.text, rules) if tool.operations else entry
+
+
+def _with_operations(entry: Entry, schema: bytes, rules: DefinitionRules) -> Entry:
+    """An entry with one for each operation. The argument is checked by the schema before one of them is taken, so the two
+    must name the same."""
+    tool = entry.tool
+    argument = properties_of(tool.input_schema).get("operation", {})
+    if argument.get("enum") != list(tool.operations):
+        words = "they must be the values, in their order, that the schema of the argument `operation` lists"
+        raise DefinitionError(tool.name, [Fault("operations", words)])
+    if "operation" not in tool.input_schema.get("required", ()) and argument.get("default") not in tool.operations:
+        raise DefinitionError(tool.name, [Fault("operations", "the argument `operation` must be required")])
+    if tool.cache is not None:
+        raise DefinitionError(tool.name, [Fault("cache", "a tool with operations has none")])
+    return replace(entry, operations={name: _operation(entry, name, schema, rules) for name in tool.operations})
+
+
+def _operation(entry: Entry, name: str, schema: bytes, rules: DefinitionRules) -> Entry:
+    """The entry that governs the calls of one operation: never by less than the tool's own tier."""
+    tool = entry.tool
+    destructive, confirms = entry.destructive or tool.destroys(name), tool.confirms(name)
+    least: Tier = "write" if destructive else "read_only"
+    tier = max(entry.tier, tool.operations[name].tier, least, key=TIERS.index)
+    return replace(
+        entry,
+        tier=tier,
+        destructive=destructive,
+        confirms=confirms,
+        asks=_asking(tool, must_ask(tier, destructive=destructive, confirms=confirms)),
+        copies=True,
+        target=tool.target or (tool.name if tier == "external_api" else None),
+        guards=_guards(tool, schema, tier, rules),
+        fingerprint=sha256(f"{entry.fingerprint} {tier} {name}".encode()).hexdigest(),
     )
 
 
@@ -328,50 +351,6 @@ def _letters(text: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in text) or "_"
 
 
-class CompiledSchema(NamedTuple):
-    """A JSON Schema, compiled, and what an entry reads off it. Tools with the very same text share it, whoever they belong
-    to: nothing in it changes."""
-
-    text: bytes
-    check: Validator
-    takes_text: bool
-    public_fields: frozenset[str]
-
-
-def _schema(tool: Tool, field: str, schema: dict[str, Any]) -> CompiledSchema:
-    def refuse(path: str, message: str) -> DefinitionError:
-        return DefinitionError(tool.name, [Fault(".".join(part for part in (field, path) if part), message)])
-
-    try:
-        text = orjson.dumps(schema)
-        if len(text) > MAX_SCHEMA_BYTES:
-            raise refuse("", f"a schema may have {MAX_SCHEMA_BYTES:,} bytes at most")
-    except orjson.JSONEncodeError as error:
-        raise refuse("", f"the schema is not JSON: {error}") from error
-    if field == "input_schema" and schema.get("type", "object") != "object":
-        raise refuse("type", "arguments are named, so the schema's type must be 'object'")
-    if schema.get("$schema", DRAFTS[0]) not in DRAFTS:  # before `meta` sees it, which would fetch it
-        raise refuse("$schema", f"{schema['$schema']!r} is no known draft of JSON Schema")
-    try:
-        return _compiled(text)
-    except TooMuchWork as error:
-        raise refuse("", error.message) from error
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        words = getattr(error, "message", str(error)).split("\n", 1)[0]
-        path = list(getattr(error, "instance_path", None) or ()) or _reference_in(schema, words) or []
-        raise refuse(".".join(str(part) for part in path), words) from error
-
-
-@lru_cache(maxsize=4096)
-def _compiled(schema: bytes) -> CompiledSchema:
-    read = orjson.loads(schema)
-    jsonschema_rs.meta.validate(read)
-    work = measure(read) if REFERS in schema or len(schema) > LONG_SCHEMA else SchemaWork()
-    validator: Validator = jsonschema_rs.validator_for(read, validate_formats=True, offline=True)
-    check = validator if work == SchemaWork() else BoundedValidator(validator, work)
-    return CompiledSchema(schema, check, _takes_text(read), _public_fields(read))
-
-
 def _guards(tool: Tool, schema: bytes, tier: Tier, rules: DefinitionRules) -> Any:
     if tool.source == "builtin":
         return _guards_of_builtin(rules.guards, schema, tier)
@@ -382,39 +361,6 @@ def _guards(tool: Tool, schema: bytes, tier: Tier, rules: DefinitionRules) -> An
 def _guards_of_builtin(guards: Callable[[Mapping[str, Any], Tier], Any], schema: bytes, tier: Tier) -> Any:
     """Of the few tools that every App has; of others it would hold a copy of each schema."""
     return guards(orjson.loads(schema), tier)
-
-
-def _reference_in(schema: Any, words: str) -> list[str] | None:
-    """The path of the reference that an error speaks of: it names the reference, but not its place."""
-    for path, part in located(schema):
-        for key in REFERENCES:
-            if isinstance(part.get(key), str) and part[key].lstrip("#") in words:
-                return [*map(str, path), key]
-    return None
-
-
-def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return {}
-    return {name: rule for name, rule in properties.items() if isinstance(rule, Mapping)}
-
-
-def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: rule["default"] for name, rule in _properties(schema).items() if "default" in rule} or NO_DEFAULTS
-
-
-def _takes_text(schema: Mapping[str, Any]) -> bool:
-    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
-    rules = _properties(schema)
-    numbers = all(rule.get("type") in ("integer", "number", "boolean", "null") for rule in rules.values())
-    described = len(rules) == len(schema.get("properties") or {})  # the schema `true` is no rule, and allows all
-    return not (closed and numbers and described)
-
-
-def _public_fields(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The names of the fields that a schema marks as `x-public`, at any depth."""
-    return frozenset(name for _, part in located(schema) for name, rule in _properties(part).items() if rule.get("x-public"))
 
 
 def declared_in(module: Any) -> list[Any]:

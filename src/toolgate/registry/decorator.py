@@ -6,7 +6,7 @@ can't be read is refused here, with its path, before anything runs. Made into a 
 
 import dis
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import lru_cache
@@ -16,7 +16,22 @@ from typing import Any, Protocol, TypeVar, overload
 import msgspec
 
 from toolgate.errors import DefinitionError, Fault, nearest
-from toolgate.model import Auth, CacheRule, Capability, Category, Cost, Implementation, Mode, RateLimit, Retry, Tier, Tool
+from toolgate.model import (
+    Auth,
+    CacheRule,
+    Capability,
+    Category,
+    Cost,
+    ErrorCase,
+    Example,
+    Implementation,
+    Mode,
+    Operation,
+    RateLimit,
+    Retry,
+    Tier,
+    Tool,
+)
 from toolgate.registry.signature import FunctionSchema, read_docstring
 
 DECLARED_ATTRIBUTE = "__toolgate__"
@@ -25,7 +40,7 @@ MAX_TITLE_CHARS = 128
 OPTIONS = (
     "name", "title", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit",
     "concurrency", "requires_auth", "requires_permission", "capabilities", "hooks", "documentation", "tags", "target",
-    "pure",
+    "pure", "errors", "examples", "operations", "alias_of",
 )  # fmt: skip
 """What `@tool` takes, as it is documented."""
 keeps_going: ContextVar[bool] = ContextVar("keeps_going", default=False)
@@ -77,6 +92,10 @@ def tool(
     tags: Sequence[str] | None = None,
     target: str | None = None,
     pure: bool | None = None,
+    errors: Sequence[ErrorCase] | None = None,
+    examples: Sequence[Example] | None = None,
+    operations: Mapping[str, Tier | Operation] | None = None,
+    alias_of: str | None = None,
 ) -> Callable[[Code], Code]: ...
 def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> Any:
     """Declares a function, or a class with an `execute` method, as a tool. It stays what it was and can be called.
@@ -104,6 +123,10 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
         tags: Words for search.
         target: The system that it depends on; tools with one target share a circuit breaker.
         pure: True if the output depends on the arguments alone: no secret is put into it.
+        errors: The errors that it ends with: code, when, and what to do.
+        examples: Calls that show what it does.
+        operations: The tier of each value of its argument `operation`, or an `Operation`; `tier` is that of the least.
+        alias_of: The tool that it is a second name of: models are shown the first alone.
 
     Raises `DefinitionError`, with the path of every fault.
     """
@@ -229,6 +252,8 @@ def _shorthand(key: str, value: Any) -> Any:
     if key == "capabilities":
         given = [value] if isinstance(value, str) else value
         return [{"action": item} if isinstance(item, str) else item for item in given]
+    if key == "operations":
+        return {name: {"tier": item} if isinstance(item, str) else item for name, item in value.items()}
     return value
 
 

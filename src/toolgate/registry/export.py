@@ -56,6 +56,7 @@ def mcp_definition(entry: Entry) -> dict[str, Any]:
 
 def _annotations(entry: Entry) -> dict[str, Any]:
     """MCP's hints, computed from the effective tier rather than believed."""
+    entry = entry.riskiest
     return {
         "readOnlyHint": entry.tier == "read_only",
         "destructiveHint": entry.destructive or entry.tier == "execute",

@@ -166,6 +166,14 @@ def _say_info(tool: ListedTool, *, enforced: bool, has_credential: bool) -> None
     if definition.output_schema is not None:
         say("\nOutput:", lines=True)
         show(definition.output_schema)
+    if definition.errors:
+        say("\nErrors:", lines=True)
+        for case in definition.errors:
+            say((f"  {case.code}", "bold"), f": {case.when} {case.advice}", lines=True)
+    if definition.examples:
+        say("\nExamples:", lines=True)
+        for example in definition.examples:
+            show({"arguments": example.arguments} | ({"output": example.output} if example.output is not None else {}))
     if definition.documentation:
         say("\nDocumentation:\n", definition.documentation, lines=True)
 
@@ -182,6 +190,10 @@ def _info_lines(tool: ListedTool, *, enforced: bool, has_credential: bool) -> It
     yield "Version", definition.version
     yield "Category", definition.category
     yield "Tier", entry.tier + (f" (declared {definition.tier})" if entry.tier != definition.tier else "")
+    if entry.operations is not None:
+        yield "Operations", ", ".join(_operation(name, one) for name, one in entry.operations.items())
+    if definition.alias_of is not None:
+        yield "Second name of", definition.alias_of
     yield "Cost", _cost(definition)
     yield "Timeout", _timeout(entry)
     yield from _rules(entry)
@@ -199,6 +211,11 @@ def _info_lines(tool: ListedTool, *, enforced: bool, has_credential: bool) -> It
         )
     if definition.tags:
         yield "Tags", ", ".join(definition.tags)
+
+
+def _operation(name: str, entry: Entry) -> str:
+    asks = "" if entry.asks is None else ", destructive: asks each time" if entry.destructive else ", asks first"
+    return f"{name} ({entry.tier}{asks})"
 
 
 def _timeout(entry: Entry) -> str:

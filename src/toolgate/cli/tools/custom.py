@@ -32,7 +32,7 @@ async def add(
         added, loads = await _add(app, content, from_file, force=force), app.settings.auto_load_custom_tools
     if answered(_plain(added, loads)):
         return 0
-    entry, examples = added.tool.entry, added.tool.program.examples
+    entry, examples = added.tool.entry, added.tool.entry.tool.examples
     say(
         ("✓ Replaced tool" if added.replaced else "✓ Added tool", "green"),
         f": {entry.name} ({added.tool.program.runtime}, tier {entry.tier}) in {added.file}",
@@ -64,7 +64,7 @@ async def new(
     say(("✓ New tool", "green"), f": {name} ({runtime}) in {added.file}")
     _note_troubles(added, loads)
     steps = {
-        f"toolgate tools test {name}": f"runs its {plural(len(added.tool.program.examples), 'example')}",
+        f"toolgate tools test {name}": f"runs its {plural(len(added.tool.entry.tool.examples), 'example')}",
         f"toolgate call {name} name=Ada": "calls it",
         "toolgate trust": "accepts the file after you edited it",
     }
@@ -85,7 +85,7 @@ def _plain(added: AddedTool, loads: bool) -> dict[str, Any]:
     entry, program = added.tool.entry, added.tool.program
     return {
         "tool": entry.name, "file": str(added.file), "replaced": added.replaced, "tier": entry.tier,
-        "runtime": program.runtime, "asks": entry.asks, "examples": len(program.examples), "loads": loads,
+        "runtime": program.runtime, "asks": entry.asks, "examples": len(entry.tool.examples), "loads": loads,
         "unchecked": added.unchecked, "fingerprint": entry.fingerprint,
     }  # fmt: skip
 
@@ -136,14 +136,13 @@ async def test(
 
 
 async def _try_all(app: App, name: str, *, yes: bool) -> list[ExampleRun]:
-    program = (await find(app, name, LOCAL)).entry.tool.program
-    if program is None or not program.examples:
-        kind = "it is no custom tool" if program is None else "its file names none"
+    tool = (await find(app, name, LOCAL)).entry.tool
+    if not tool.examples:
         raise NotFound(
-            f"{name} has no examples to run: {kind}.",
-            suggestion=None if program is None else "Add some under `examples:`; `toolgate tools new` shows how.",
+            f"{name} has no examples to run: its {'definition' if tool.program is None else 'file'} names none.",
+            suggestion=None if tool.program is None else "Add some under `examples:`; `toolgate tools new` shows how.",
         )
-    return [await _try(app, name, number, example, yes=yes) for number, example in enumerate(program.examples, 1)]
+    return [await _try(app, name, number, example, yes=yes) for number, example in enumerate(tool.examples, 1)]
 
 
 async def _try(app: App, name: str, number: int, example: Example, *, yes: bool) -> ExampleRun:

@@ -174,7 +174,7 @@ class FastPath:
 
     def _is_plain_tool(self, entry: Entry, capabilities: Mapping[str, Any]) -> bool:
         """True if nobody can have to be asked, and no argument has to be in a header."""
-        if entry.asks is not None or (entry.kind == "mcp" and capabilities):
+        if entry.riskiest.asks is not None or (entry.kind == "mcp" and capabilities):
             return False
         headed = self._headed.get(entry.fingerprint)
         if headed is None:

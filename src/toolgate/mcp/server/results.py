@@ -127,13 +127,15 @@ def decode_cursor(cursor: str) -> str:
 
 def _definition(entry: Entry) -> JsonObject:
     """A tool as tools/list has it, with facts that MCP has no field for."""
-    told = mcp_definition(entry)
+    told, entry = mcp_definition(entry), entry.riskiest
     told["annotations"]["idempotentHint"] = entry.tier == "read_only"
     facts: JsonObject = {"tier": entry.tier, "category": entry.tool.category, "version": entry.tool.version}
     if entry.priced:
         facts["cost_usd"] = max(entry.fixed_nano, entry.capability_nano) / NANO
     if entry.asks is not None:
         facts["asks"] = entry.asks
+    if entry.tool.errors:
+        facts["errors"] = [error.model_dump() for error in entry.tool.errors]
     return {**told, "_meta": {TOOL_META: facts}}
 
 

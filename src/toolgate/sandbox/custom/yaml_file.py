@@ -31,9 +31,10 @@ TOOL_FIELDS = {
     "name": "name", "description": "description", "schema": "input_schema", "enabled": "enabled",
     "tokenCost": "declared_tokens", "version": "version", "timeout": "timeout", "outputSchema": "output_schema",
     "category": "category", "requiresPermission": "requires_permission", "tags": "tags", "cost": "cost",
+    "examples": "examples",
 }  # fmt: skip
 """The names that the file's fields have in a `Tool`."""
-PROGRAM_FIELDS = {"code": "code", "runtime": "runtime", "examples": "examples"}
+PROGRAM_FIELDS = {"code": "code", "runtime": "runtime"}
 PERMISSIONS = {"allowlist": "allowlist", "autoAccept": "auto_accept", "riskLevel": "risk_level"}
 """The same in its `ToolProgram`."""
 TOOL_FILE_FIELDS = (*TOOL_FIELDS, *PROGRAM_FIELDS, "permissions")
@@ -222,8 +223,8 @@ def tool_fields(value: Any) -> tuple[dict[str, Any], list[FieldFault]]:
     tool = {ours: given[theirs] for theirs, ours in TOOL_FIELDS.items() if theirs in given}
     program = {ours: given[theirs] for theirs, ours in PROGRAM_FIELDS.items() if theirs in given}
     program |= _permissions(given.get("permissions", {}), wrong)
-    if isinstance(program.get("examples"), list):
-        program["examples"] = [_example(part, number, wrong) for number, part in enumerate(program["examples"])]
+    if isinstance(tool.get("examples"), list):
+        tool["examples"] = [_example(part, number, wrong) for number, part in enumerate(tool["examples"])]
     if "cost" in tool:
         tool["cost"] = _cost(tool["cost"], wrong)
     tokens = tool.get("declared_tokens")
