@@ -52,6 +52,15 @@ class CallFolder(NamedTuple):
             finally:
                 os.close(opened)
 
+    def read(self, path: str, max_bytes: int) -> bytes:
+        """The bytes of a file, which must not be more than so many."""
+        with explained(path), self.places.rules.open_read(path, self.folder, self.folder) as file:
+            self.judge_opened(file.fileno())
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise InvalidInput(f"{path} has more than {max_bytes:,} bytes, which is the most that is read.")
+        return data
+
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """The folder of what is to be written, open, and its name there. `make`: folders that are missing are made."""
@@ -65,6 +74,17 @@ class CallFolder(NamedTuple):
 async def folder_of(ctx: InvokeContext) -> CallFolder:
     places: Workspaces = ctx.get(Workspaces)
     return CallFolder(await to_thread(places.of, ctx.call), places)
+
+
+async def read_text(ctx: InvokeContext, path: str, max_bytes: int) -> str:
+    """The text of a file of the working directory, noted as used by the call."""
+    work = await folder_of(ctx)
+    data = await to_thread(work.read, path, max_bytes)
+    ctx.used(path)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is no text in UTF-8, from byte {error.start} on.") from None
 
 
 def refused(reason: str) -> Denied:

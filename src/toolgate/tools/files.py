@@ -115,11 +115,7 @@ async def _read_file(ctx: InvokeContext, path: str, encoding: str) -> Content:
 
 
 def _content(work: CallFolder, path: str, encoding: str) -> Content:
-    with explained(path), work.places.rules.open_read(path, work.folder, work.folder) as file:
-        work.judge_opened(file.fileno())
-        data = file.read(MAX_READ_BYTES + 1)
-    if len(data) > MAX_READ_BYTES:
-        raise InvalidInput(f"{path} has more than {MAX_READ_BYTES:,} bytes, which is the most that is read.")
+    data = work.read(path, MAX_READ_BYTES)
     kind = _mime_type(path)
     if encoding == "base64":
         return {
