@@ -74,7 +74,8 @@ PRIVATE = (
     "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
     "255.255.255.255", "224.0.0.1", "240.0.0.1", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1",
     "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::127.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:a00:1::1",
-    "::127.0.0.1", "2001:0:1::", "nonsense", "",
+    "::127.0.0.1", "2001:0:1::", "nonsense", "", "168.63.129.16", "192.0.0.192", "192.88.99.1", "fec0::1", "3fff::1",
+    "64:ff9b:1::808:808", "::ffff:0:808:808", "2001:db8::1", "4000::1", "198.18.0.1", "100.100.100.200", "fd00:ec2::254",
 )  # fmt: skip
 
 
@@ -234,7 +235,7 @@ async def test_names_that_take_long_hold_up_neither_other_servers_nor_the_thread
             writer.close()
         let_go.set()
         async with asyncio.timeout(30):
-            while slow._lookups:
+            while slow._resolver.under_way:
                 await asyncio.sleep(0.01)
         with pytest.raises(ProxyRefusal, match="cannot be resolved"):
             await slow.connect("later.example.com", 443)

@@ -45,6 +45,7 @@ from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
 from toolgate.mcp.server_settings import named_servers
 from toolgate.model import Call, Outcome, Tier
+from toolgate.network.http_client import HttpClient
 from toolgate.pipeline.context import InvokeContext, Providers
 from toolgate.pipeline.hooks import HookSet
 from toolgate.pipeline.invoke import Pipeline
@@ -94,6 +95,7 @@ class Parts:
         self._make_policy()
         self._make_catalog()
         self._make_sandbox()
+        self._make_network()
         self._make_memory()
         self._make_secrets()
         self._make_servers(keeps_servers)
@@ -235,6 +237,12 @@ class Parts:
                 self.guard.forget,
                 CompiledCode(self.sandbox, None if settings.in_memory else self.project.compiled_file).check,
             )
+
+    def _make_network(self) -> None:
+        """The HTTP client of the built-in tools."""
+        network = self.settings.network
+        self.http = HttpClient(network.allow, network.ports)
+        self.providers.everywhere[HttpClient] = self.http
 
     def _make_memory(self) -> None:
         """Search by meaning."""

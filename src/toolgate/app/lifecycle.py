@@ -91,6 +91,7 @@ class Lifecycle:
         held(parts.idempotency.close)
         held(parts.consent.close)
         held(parts.budgets.close)
+        held(parts.http.close)
         held(parts.store_sync.stop)
         held(parts.mcp_tools.stop)
         if parts.custom is not None:

@@ -1,13 +1,24 @@
 """Host names and addresses: how they are written, which form is compared, and which addresses are public.
 
-Pure text and arithmetic: nothing here resolves a name or connects.
+Nothing here resolves a name or connects.
 """
 
 import ipaddress
 import re
+import socket
 
 HOST_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+NOT_PUBLIC = tuple(
+    map(
+        ipaddress.ip_network,
+        ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "3fff::/20"),
+    )
+)
+"""Networks that not every version of Python knows as private; and the metadata address of Azure, which is a public one."""
+LOCAL_SUFFIXES = ("localhost", "local", "localdomain", "internal", "intranet", "private", "corp", "home", "lan", "home.arpa")
+"""Endings of names that no public DNS server answers for: whatever answers is inside."""
 
 
 def split_port(text: str) -> tuple[str, int | None]:
@@ -54,6 +65,24 @@ def is_public(address: str) -> bool:
             inner = ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(str(inner))
-        if found.teredo is not None or int(found) >> 32 == 0:  # and the old way of wrapping: ::1.2.3.4
+        if found not in GLOBAL_UNICAST:
             return False
+    if any(found in network for network in NOT_PUBLIC if network.version == found.version):
+        return False
     return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+def is_local_name(name: str) -> bool:
+    """True for names that only a private network or this machine can give an address: one label, or a local ending."""
+    return "." not in name or name.endswith(tuple(f".{suffix}" for suffix in LOCAL_SUFFIXES))
+
+
+def is_own(address: str) -> bool:
+    """True for the addresses of this machine, public ones included: what listens there trusts its own machine."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except (OSError, ValueError):
+        return False
+    return True

@@ -17,8 +17,8 @@ from time import monotonic
 
 from toolgate.network.addresses import is_public, split_port
 from toolgate.network.allowed_hosts import AllowedHosts, ForwardedPort
-from toolgate.network.resolver import Resolve, resolve
-from toolgate.tasks import BackgroundTasks, finish, start_task
+from toolgate.network.resolver import BoundedResolver, Resolve, resolve
+from toolgate.tasks import start_task
 
 MAX_HEAD_BYTES = 32_768
 HEAD_SECONDS = 15.0
@@ -54,11 +54,9 @@ class EgressProxy:
         self.refusals = 0
         self._name = name
         self._domains = domains
-        self._resolve = resolve
+        self._resolver = BoundedResolver(resolve, MAX_SERVER_LOOKUPS)
         self._servers: list[asyncio.Server] = []
         self._under_way: set[asyncio.Task[None]] = set()
-        self._lookups = BackgroundTasks()
-        self._room = asyncio.Semaphore(MAX_SERVER_LOOKUPS)
         self._closed = False
         self._noted: OrderedDict[tuple[str, int], float] = OrderedDict()
 
@@ -85,7 +83,7 @@ class EgressProxy:
         under_way = [task for task in self._under_way if task is not asyncio.current_task()]
         for task in under_way:
             task.cancel()
-        self._lookups.cancel()
+        self._resolver.close()
         await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _take(self, place: ForwardedPort, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -133,7 +131,7 @@ class EgressProxy:
             raise ProxyRefusal("403 Forbidden", f"{host}:{port} is not in the server's setting `domains`.")
         try:
             async with asyncio.timeout(PROXY_CONNECT_SECONDS):
-                addresses = await self._look_up(host, port)
+                addresses = await self._resolver.look_up(host, port)
         except (OSError, TimeoutError, UnicodeError):
             raise ProxyRefusal("502 Bad Gateway", f"{host} cannot be resolved.") from None
         fit = [address for address in addresses if leave == "any" or is_public(address)]
@@ -147,13 +145,6 @@ class EgressProxy:
                 async with asyncio.timeout(PROXY_CONNECT_SECONDS):
                     return await asyncio.open_connection(address, port, limit=RELAY_CHUNK_BYTES)
         raise ProxyRefusal("502 Bad Gateway", f"{host}:{port} cannot be reached.")
-
-    async def _look_up(self, host: str, port: int) -> list[str]:
-        """Resolves a host name. Its thread can't be stopped: it counts until it has ended, whoever still waits."""
-        await self._room.acquire()
-        lookup = self._lookups.start(self._resolve(host, port), unheard=True)
-        lookup.add_done_callback(lambda _: self._room.release())
-        return await finish(lookup)
 
     def _note(self, host: str, port: int, why: str) -> None:
         """Logs a refusal; the same one once a minute."""

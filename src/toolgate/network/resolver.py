@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from toolgate.tasks import BackgroundTasks, finish
+
 MAX_LOOKUPS = 32
 """Host names that are resolved at once, in all."""
 
@@ -21,3 +23,27 @@ async def resolve(host: str, port: int) -> list[str]:
     look = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     found = await asyncio.get_running_loop().run_in_executor(_lookup_threads, look)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class BoundedResolver:
+    """Resolves so many names at once, and no more. A thread can't be stopped: it counts until it has ended, whoever still
+    waits."""
+
+    def __init__(self, resolve: Resolve, most: int) -> None:
+        self._resolve = resolve
+        self._room = asyncio.Semaphore(most)
+        self._lookups = BackgroundTasks()
+
+    @property
+    def under_way(self) -> int:
+        return len(self._lookups)
+
+    async def look_up(self, host: str, port: int) -> list[str]:
+        await self._room.acquire()
+        lookup = self._lookups.start(self._resolve(host, port), unheard=True)
+        lookup.add_done_callback(lambda _: self._room.release())
+        return await finish(lookup)
+
+    def close(self) -> None:
+        """Lets go of the lookups that are under way."""
+        self._lookups.cancel()

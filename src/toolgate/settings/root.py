@@ -11,6 +11,7 @@ from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
+from toolgate.settings.network import NetworkSettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
@@ -74,6 +75,7 @@ class Settings(Section):
     commands: CommandSettings = CommandSettings()
     secrets: SecretSettings = SecretSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    network: NetworkSettings = NetworkSettings()
     servers: dict[str, ServerSettings] = Field(default_factory=dict)
     """MCP servers, by the name that their tools' names begin with. `toolgate servers add` keeps more in the store."""
     mcp: McpSettings = McpSettings()
