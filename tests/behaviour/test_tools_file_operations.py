@@ -206,8 +206,8 @@ CHANGES = st.lists(
 async def test_after_any_changes_undo_gives_the_tree_before(
     app: App, work: Path, changes: list[tuple[str, str, dict[str, Any]]], modes: list[int]
 ) -> None:
-    for path in sorted(work.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for old in sorted(work.rglob("*"), reverse=True):
+        old.rmdir() if old.is_dir() and not old.is_symlink() else old.unlink()
     (work / "d" / "e").mkdir(parents=True)
     for name, mode in zip(("a.txt", "d/a.txt", "d/e/f.txt"), modes, strict=True):
         (work / name).write_text("one x é x")
