@@ -1,12 +1,13 @@
 """The list of gates and the line that calls take are the same, and a call walks through the rooms in that order."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from tests.docs.walk import Visit, figures, followed, walk_of_calculator, ways_of_terminal, zigzags
 from toolgate import tool
-from toolgate.model import Actor, Auth, Call, Capability, RateLimit, SpendingLimit
+from toolgate.model import Actor, Auth, Call, Capability, Cost, RateLimit, SpendingLimit
 from toolgate.pipeline.gate_order import LINE
 from toolgate.pipeline.hooks import STAGES
 from toolgate.pipeline.invoke import Pipeline
@@ -34,7 +35,7 @@ NO_GATES = {
 @tool(
     tier="read_only",
     capabilities=(Capability(action="look", requires_confirmation=True),),
-    cost="0.01",
+    cost=Cost(fixed=Decimal("0.01"), free_tier_limit=0),
     rate_limit=RateLimit(per_minute=9),
     concurrency=3,
     cache=60,

@@ -35,10 +35,8 @@ def equipped(terminal: Terminal) -> Terminal:
     return terminal
 
 
-BUILTIN = {
-    "bash_execution", "calculator", "code_execute", "create_directory", "datetime", "docker_run", "echo", "execute_command",
-    "file_read", "list_directory", "read_file", "run_program", "timestamp", "write_file",
-}  # fmt: skip
+BUILTIN = {page.stem for page in (Path(__file__).parents[2] / "docs" / "reference" / "tools").glob("*.md")}
+"""Every tool has a page."""
 
 
 def marks(lines: list[str]) -> dict[str, str]:

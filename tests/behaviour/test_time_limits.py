@@ -17,7 +17,7 @@ from tests.mcp_upstream import tool as offered
 from tests.terminal import Terminal
 from toolgate import App, tool
 from toolgate.cli.catalog import listed
-from toolgate.cli.tools import info_to_dict
+from toolgate.cli.tools.info import info_to_dict
 from toolgate.model import LOCAL, Retry
 
 pytestmark = [pytest.mark.requirement("PIPE-6", "PIPE-7", "SBX-2"), pytest.mark.asyncio(loop_scope="module")]

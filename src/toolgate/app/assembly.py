@@ -35,6 +35,7 @@ from toolgate.gates.policy.gate import Observer, PolicyGate
 from toolgate.gates.policy.open import open_engine
 from toolgate.gates.quota.budget import Budgets, SpendingLimits
 from toolgate.gates.quota.concurrency import Concurrency, Running
+from toolgate.gates.quota.free_tier import FreeTiers
 from toolgate.gates.quota.rate import Rates
 from toolgate.gates.redaction import Redaction, Redactor
 from toolgate.gates.secrets.gate import Secrets
@@ -300,6 +301,12 @@ class Parts:
             announce=self.events.announce,
             clock=self.now,
         )
+        self.free_tiers = FreeTiers(
+            self.store,
+            account=lambda entry, actor: "" if entry.auth is None else self.secrets.key_of(entry.auth.config_key, actor),
+            timezone=settings.budgets.timezone,
+            clock=self.now,
+        )
         room = ApprovalRoom(
             self.store,
             Approvers(settings.approvals),
@@ -336,6 +343,7 @@ class Parts:
             continuations=self.continuations,
             rates=Rates(self.monotonic, settings.rate_limits, self.redis, rate_store, self.wall_time),
             budgets=self.budgets,
+            free_tiers=self.free_tiers,
             spending=SpendingLimits(),
             concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
             idempotency=self.idempotency,

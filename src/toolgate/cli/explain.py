@@ -9,7 +9,10 @@ from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
 from toolgate.cli.context import CallerOptions, Session, entry_named, opened, option
 from toolgate.cli.output import answered, note, say
-from toolgate.pipeline.explain import Explanation
+from toolgate.errors import plural
+from toolgate.model import NANO
+from toolgate.pipeline.explain import CallEstimate, Explanation
+from toolgate.pipeline.usage import dollars
 
 SIGNS = {"pass": ("✓", "green"), "deny": ("✗", "red"), "ask": ("?", "yellow"), "unknown": ("·", "dim")}
 ENDS = {
@@ -45,9 +48,21 @@ async def explain(
     return EXIT[found.verdict]
 
 
+def estimate_words(estimate: CallEstimate) -> str:
+    """What a call would cost and how long it may take, for people."""
+    price = dollars(round(estimate.cost_usd * NANO))
+    known = {"exact": price, "estimate": f"about {price}", "unknown": "no price named"}[estimate.confidence]
+    tokens = f", about {plural(estimate.tokens, 'token')}" if estimate.tokens is not None else ""
+    free = f", {plural(estimate.free_calls_left, 'free call')} left" if estimate.free_calls_left is not None else ""
+    bill = f"; bill: {estimate.billing_url}" if estimate.billing_url else ""
+    return f"{known}{tokens}{free}, up to {estimate.latency_ms / 1000:g} s{bill}"
+
+
 def _show(found: Explanation) -> None:
     words, style = ENDS[found.verdict]
     say((words, style), f": {found.reason}" if found.verdict != "run" else "")
+    if found.estimate is not None:
+        say("Estimate: ", estimate_words(found.estimate))
     for gate in found.gates:
         sign, colour = SIGNS[gate.verdict]
         say("  ", (sign, colour), f" {gate.gate:<{GATE_WIDTH}} ", gate.reason, hang=GATE_WIDTH + len("  ✓  "))

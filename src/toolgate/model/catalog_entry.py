@@ -76,6 +76,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     unit_cost: UnitCost | None
     capability_nano: int
     """The largest estimate among its capabilities, in nano-dollars: what a call may cost if the tool names no price."""
+    free_calls: int | None
+    """Calls that cost nothing in each period of the service's free tier; None: it has none."""
     expected_ms: int | None
     asks: str | None
     """Why a person must be asked before each call; None if nobody has to be."""

@@ -73,7 +73,10 @@ class Cost(FrozenModel):
     fixed: Decimal = Field(default=Decimal(0), ge=0, le=MAX_DOLLARS)
     per_unit: UnitCost | None = None
     billing_url: str | None = None
+    """Where people see what they pay."""
     free_tier_limit: int | None = Field(default=None, ge=0)
+    """Calls that cost nothing in each period."""
+    free_tier_period: Literal["day", "month"] = "month"
 
 
 class Capability(FrozenModel):

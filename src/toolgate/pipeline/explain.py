@@ -10,12 +10,13 @@ from typing import Any, Literal
 import msgspec
 
 from toolgate.errors import CallError, printable
-from toolgate.model import Actor, Call, Entry, Tier
+from toolgate.model import NANO, Actor, Call, Entry, Tier
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import LINE, GateVerdict
 from toolgate.pipeline.invoke import Pipeline
+from toolgate.pipeline.usage import Confidence, Estimate
 
-OPTIONAL = ("policy_final", "idempotency")
+OPTIONAL = ("policy_final", "idempotency", "free tier")
 """Gates that many calls do not meet: nothing is said of them where arguments are not valid."""
 
 
@@ -28,10 +29,38 @@ class Explanation(msgspec.Struct, frozen=True):
     reason: str
     tier: Tier | None
     gates: tuple[GateVerdict, ...]
+    estimate: "CallEstimate | None" = None
+    """What the call would cost; None: its arguments are not valid."""
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
+
+
+class CallEstimate(msgspec.Struct, frozen=True):
+    """The cost of a call before it is made: dollars, tokens, time, and whether that is exact."""
+
+    cost_usd: float
+    tokens: int | None
+    latency_ms: float
+    """As long as it usually takes, where its definition says so; else as long as it may take."""
+    confidence: Confidence
+    """`unknown`: its definition names no price, and it may report one."""
+    free_calls_left: int | None = None
+    billing_url: str | None = None
+
+
+def estimate_of(entry: Entry, found: Estimate) -> CallEstimate:
+    """The estimate of a call, as people and programs are shown it."""
+    is_free = entry.tool.cost.model == "free" and not entry.priced
+    return CallEstimate(
+        found.nano / NANO,
+        found.tokens,
+        entry.expected_ms if entry.expected_ms is not None else entry.longest * 1000,
+        "exact" if is_free and found.confidence == "unknown" else found.confidence,
+        found.free_left,
+        entry.tool.cost.billing_url,
+    )
 
 
 async def explain(pipeline: Pipeline, call: Call) -> Explanation:
@@ -58,10 +87,12 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
             found += (GateVerdict(name, "unknown", words) for name in gate.verdicts if name not in OPTIONAL)
         else:
             found += [verdict async for verdict in getattr(getattr(pipeline, gate.room), gate.explain)(ctx, entry)]
-    return _conclude(call, entry, found)
+    return _conclude(call, entry, found, estimate_of(entry, ctx.estimate) if ctx.sealed else None)
 
 
-def _conclude(call: Call, entry: Entry | None, gates: list[GateVerdict]) -> Explanation:
+def _conclude(
+    call: Call, entry: Entry | None, gates: list[GateVerdict], estimate: CallEstimate | None = None
+) -> Explanation:
     """The first gate that says no decides; if none does, the one that asks."""
     deciding = next((gate for gate in gates if gate.verdict == "deny"), None)
     deciding = deciding or next((gate for gate in gates if gate.verdict == "ask"), None)
@@ -69,4 +100,5 @@ def _conclude(call: Call, entry: Entry | None, gates: list[GateVerdict]) -> Expl
     if deciding is not None:
         verdict = "ask" if deciding.verdict == "ask" else "deny"
     reason = "every gate lets it pass" if deciding is None else f"{deciding.gate}: {deciding.reason}"
-    return Explanation(printable(call.tool), call.actor, verdict, reason, entry.tier if entry else None, tuple(gates))
+    tier = entry.tier if entry else None
+    return Explanation(printable(call.tool), call.actor, verdict, reason, tier, tuple(gates), estimate)

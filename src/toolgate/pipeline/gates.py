@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from toolgate.gates.policy.gate import PolicyGate
     from toolgate.gates.quota.budget import Budgets, SpendingLimits
     from toolgate.gates.quota.concurrency import Concurrency, Running
+    from toolgate.gates.quota.free_tier import FreeTiers
     from toolgate.gates.quota.rate import Rates
     from toolgate.gates.redaction import Redaction
     from toolgate.gates.secrets.gate import Secrets
@@ -51,6 +52,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     spending: "SpendingLimits"
     rates: "Rates"
     budgets: "Budgets"
+    free_tiers: "FreeTiers"
     concurrency: "Concurrency"
     redaction: "Redaction"
     cache: "ResultCache"
@@ -106,8 +108,21 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if agreement.edited is not None:
             await self._take_edited(ctx, entry, agreement.edited)
             if costs:
-                self.budgets.estimate(ctx, entry)
+                await self.estimate_money(ctx, entry)
         return agreement.words
+
+    async def estimate_money(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Notes what the call may cost, and whether it would be a free one."""
+        self.budgets.estimate(ctx, entry)
+        if entry.free_calls is not None:
+            await self.free_tiers.look(ctx, entry)
+
+    async def reserve_money(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Takes a free call of the service's free tier, or else what the call may cost from the budgets."""
+        if entry.free_calls is not None:
+            await self.free_tiers.enter(ctx, entry)
+        if not ctx.estimate.free_left:
+            await self.budgets.enter(ctx, entry)
 
     async def _check_again(self, ctx: InvokeContext, call: Call, entry: Entry) -> None:
         """Refuses what may no longer be done now that a person has answered: that can take long, and rules change."""

@@ -166,7 +166,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         if on.will_check_consent:
             await on.will_check_consent(ctx)
         if costs:
-            self.budgets.estimate(ctx, entry)
+            await self.estimate_money(ctx, entry)
         words = UNASKED[entry.tier] if entry.asks is None else await self.ask(ctx, call, entry, costs=costs)
         if call.spending_limit is not None:
             self.spending.enter(ctx, entry, call.spending_limit)
@@ -180,7 +180,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             if counting is not None:
                 await counting
         if costs:
-            await self.budgets.enter(ctx, entry)
+            await self.reserve_money(ctx, entry)
         if on.did_release_quota:
             ctx._released = (on.did_release_quota,)
         if on.will_acquire_semaphore:

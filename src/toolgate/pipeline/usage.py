@@ -17,6 +17,8 @@ class Estimate(msgspec.Struct, frozen=True):
     tokens: int | None = None
     expected_ms: int | None = None
     attempts: int = 1
+    free_left: int | None = None
+    """Free calls that are left of the service's free tier; above 0 this call is one of them. None: it has none."""
 
     @property
     def each(self) -> int:

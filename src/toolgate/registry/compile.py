@@ -157,7 +157,8 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
     confirms = tool.confirms()
     asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms))
     fixed_nano, capability_nano = _price(tool)
-    priced = bool(fixed_nano or capability_nano or tool.cost.per_unit)
+    free_calls = tool.cost.free_tier_limit
+    priced = bool(fixed_nano or capability_nano or tool.cost.per_unit) or free_calls is not None
     waits = asks or priced or tool.cache or tool.rate_limit or tool.concurrency
     marks = rules.marks(tool, tier, takes_text=takes.takes_text, asks=asks is not None or bool(tool.operations))
     entry = Entry(
@@ -187,6 +188,7 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         fixed_nano=fixed_nano,
         unit_cost=tool.cost.per_unit,
         capability_nano=capability_nano,
+        free_calls=free_calls,
         expected_ms=max((c.estimated_time_ms for c in tool.capabilities if c.estimated_time_ms is not None), default=None),
         asks=asks,
         guards=_guards(tool, takes.text, tier, rules),

@@ -187,7 +187,7 @@ def drafted(
         policy_hash=policy_hash,
         tier=entry.tier,
         destructive=entry.destructive,
-        reason=entry.asks or "it was asked for",
+        reason="; ".join(part for part in (entry.asks or "it was asked for", _bill(entry, ctx.estimate.free_left)) if part),
         description=tool.description,
         args_hash=hash_of(ctx.canonical),
         arguments=ctx.recorded.decode(),
@@ -201,6 +201,16 @@ def drafted(
         outer_call=outer_call,
         outer_tool=outer_tool,
     )
+
+
+def _bill(entry: Entry, free_left: int | None) -> str:
+    """How many free calls are left, and where the bill is: whoever agrees should know."""
+    cost = entry.tool.cost
+    parts = [f"bill: {cost.billing_url}"] if cost.billing_url else []
+    if free_left is not None:
+        billed = "" if free_left else ": it is billed"
+        parts.insert(0, f"{free_left} of {cost.free_tier_limit} free calls of this {cost.free_tier_period} left{billed}")
+    return "; ".join(parts)
 
 
 def exhausted(grant: Grant, expected: Estimate) -> str:

@@ -111,7 +111,7 @@ def actual(entry: Entry, expected: Estimate, report: UsageReport | None, *, char
     """The cost of a call in nano-dollars: what the tool reports, and the estimate for each other attempt that may have had
     its effect (`charged` counts them all)."""
     assumed = min(expected.each * charged, MAX_NANO_DOLLARS)
-    if report is None:
+    if report is None or (expected.free_left and report.cost_usd is None):
         return assumed
     unreported = expected.each * max(charged - report.attempts, 0)
     if report.cost_usd is not None:

@@ -51,6 +51,12 @@ class Secrets(HoldingGate):
             return None
         return self._first(keys_for(name, actor))
 
+    def key_of(self, name: str, actor: Actor) -> str:
+        """The key under which an actor's secret is kept, which tells whose it is; empty if there is none."""
+        if NAME.match(name) is None:
+            return ""
+        return next((key for key in keys_for(name, actor) if self._first([key]) is not None), "")
+
     def find_own(self, name: str, owner: Owner) -> str | None:
         """The value that a name has in one of Toolgate's own spaces, which no actor reaches."""
         return self._first([key_of(name, owner)]) if NAME.match(name) else None

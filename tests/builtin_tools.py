@@ -1,0 +1,20 @@
+"""The tools that ship with Toolgate, as promised (BUILTIN-1 to BUILTIN-5), and those of them that are second names."""
+
+BUILTIN = frozenset(
+    {
+        # BUILTIN-1
+        "calculator", "datetime", "deep_reasoning", "json_parser", "text_transform",
+        # BUILTIN-3
+        "read_file", "write_file", "list_directory", "create_directory", "parse_typescript", "analyze_dependencies",
+        "validate_json", "type_check", "rest_api_call", "supabase_query", "stripe_create_payment", "sendgrid_send_email",
+        "vercel_deploy", "npm_install", "git_commit", "execute_command", "docker_run",
+        # BUILTIN-4, but for call_subordinate and scheduler
+        "memory_load", "memory_save", "memory_delete", "memory_forget", "echo", "timestamp", "code_execute", "file_read",
+        "http_fetch", "canvas_append", "document_ingest", "response", "notify_user", "search_engine", "document_query",
+        "a2a_chat", "behaviour_adjustment",
+        # BUILTIN-5
+        "file_operations", "file_search", "bash_execution", "git",
+        # programs that call tools (code mode)
+        "run_program",
+    }
+)  # fmt: skip
