@@ -177,12 +177,15 @@ def _is_unicode(text: str) -> bool:
 def schema_faults(validator: Any, value: Any, *, every: bool = True) -> list[ValueFault]:
     """The faults that a compiled schema finds, at most MAX_SCHEMA_FAULTS. Finding every fault takes microseconds for each
     there is, shown or not; `every=False` stops at the first."""
-    words = (
-        ValueFault(path, _short(message))
-        for error in _errors(validator, value, every)
-        for path, message in _explain(error, value)
-    )
+    words = (ValueFault(json_path(where), message) for where, message in located_faults(validator, value, every=every))
     return list(islice(words, MAX_SCHEMA_FAULTS))
+
+
+def located_faults(validator: Any, value: Any, *, every: bool = True) -> Iterator[tuple[list[Any], str]]:
+    """The faults that a compiled schema finds, each with the parts of its path."""
+    for error in _errors(validator, value, every):
+        for where, message in _explain(error, value):
+            yield where, _short(message)
 
 
 def _errors(validator: Any, value: Any, every: bool) -> Iterator[Any]:
@@ -199,25 +202,25 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + "…"
 
 
-def _explain(error: Any, whole: Any) -> Iterator[tuple[str, str]]:
+def _explain(error: Any, whole: Any) -> Iterator[tuple[list[Any], str]]:
     kind, where = error.kind, _names(whole, error.instance_path)
     name = kind.name
     if name == "required":
-        yield json_path([*where, kind.property]), "is required"
+        yield [*where, kind.property], "is required"
     elif name in ("additionalProperties", "unevaluatedProperties"):
-        yield from ((json_path([*where, key]), UNKNOWN_ARGUMENT) for key in kind.unexpected)
+        yield from (([*where, key], UNKNOWN_ARGUMENT) for key in kind.unexpected)
     elif name == "falseSchema" and list(error.schema_path)[-1:] == ["additionalProperties"]:
-        yield from ((json_path([*where, key]), UNKNOWN_ARGUMENT) for key in _at(whole, where))
+        yield from (([*where, key], UNKNOWN_ARGUMENT) for key in _at(whole, where))
     elif name in ("anyOf", "oneOf"):
         yield from _explain_choice(kind, where, whole)
     else:
-        yield json_path(where), _words(kind, _at(whole, where))
+        yield where, _words(kind, _at(whole, where))
 
 
 UNKNOWN_ARGUMENT = "unknown argument"
 
 
-def _explain_choice(kind: Any, where: list[Any], whole: Any) -> Iterator[tuple[str, str]]:
+def _explain_choice(kind: Any, where: list[Any], whole: Any) -> Iterator[tuple[list[Any], str]]:
     """Of several schemas none fits. Where all but one ask for another type altogether, that one says what is wrong."""
     branches = [branch for branch in kind.context if branch]
     types: list[str] = []
@@ -232,11 +235,11 @@ def _explain_choice(kind: Any, where: list[Any], whole: Any) -> Iterator[tuple[s
         for error in others[0]:
             yield from _explain(error, whole)
     elif branches and not others:
-        yield json_path(where), _type_words(types, _at(whole, where))
+        yield where, _type_words(types, _at(whole, where))
     elif branches:
-        yield json_path(where), f"fits none of the {len(branches)} forms that the schema allows"
+        yield where, f"fits none of the {len(branches)} forms that the schema allows"
     else:
-        yield json_path(where), "fits more than one of the forms of which the schema allows exactly one"
+        yield where, "fits more than one of the forms of which the schema allows exactly one"
 
 
 def _words(kind: Any, value: Any) -> str:

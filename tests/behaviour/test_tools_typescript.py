@@ -129,13 +129,18 @@ async def test_many_declarations_are_cut_and_said_so(app: App) -> None:
 async def test_a_parser_that_dies_fails_the_call_only(app: App, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from toolgate.tools import typescript
 
-    dying = tmp_path / "dying.py"
-    dying.write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    monkeypatch.setattr(typescript, "PARSER", dying)
-    failed(await app.invoke("parse_typescript", {"code": "let a"}), "SANDBOX_ERROR")
-    dying.write_text("while True: print('x' * 1000)")
-    failed(await app.invoke("parse_typescript", {"code": "let a"}), "SANDBOX_ERROR")
-    dying.write_text("while True: pass")
+    (tmp_path / "dying.py").write_text(
+        "import os, signal, sys, time\n"
+        "def crash(_): os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "def flood(_):\n    while True: sys.stdout.write('x' * 10_000)\n"
+        "def hog(_): return 'x' * 900_000_000\n"
+        "def hang(_):\n    while True: pass\n"
+    )
+    monkeypatch.setattr("toolgate.sandbox.helper_process.OURS", tmp_path)
+    for name in ("crash", "flood", "hog"):
+        monkeypatch.setattr(typescript, "PARSER", f"dying:{name}")
+        failed(await app.invoke("parse_typescript", {"code": "let a"}), "SANDBOX_ERROR")
+    monkeypatch.setattr(typescript, "PARSER", "dying:hang")
     monkeypatch.setattr(typescript, "PARSE_SECONDS", 0.3)
     failed(await app.invoke("parse_typescript", {"code": "let a"}), "TIMEOUT")
 

@@ -1,42 +1,50 @@
-"""A program of Toolgate's own that does one piece of work in a process of its own: for parsers in C that read what others
-wrote. What goes wrong there (a crash, memory, a loop without an end) goes wrong there alone, and it can be ended.
+"""A function of Toolgate's own that does one piece of work in a process of its own: for parsers that read what others wrote.
+What goes wrong there (a crash, memory, a loop without an end) goes wrong there alone, and it can be ended.
 
-It is no jail: the program is ours, and what it reads is not run. Where code of others is run, `Sandbox` runs it.
+It is no jail: the function is ours, and what it reads is not run. Where code of others is run, `Sandbox` runs it.
 """
 
 import asyncio
+import math
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from toolgate.errors import Failed, timed_out
 from toolgate.tasks import finish
 
+MAIN = Path(__file__).parent / "inside" / "helper_main.py"
+OURS = Path(__file__).resolve().parent.parent.parent
+"""The folder that Toolgate is imported from."""
+MB = 1024 * 1024
 READ_BYTES = 65_536
 
 
-def packages_of(*modules: str) -> list[str]:
-    """The folders that modules are imported from; none is imported for that."""
-    found = (find_spec(module) for module in modules)
-    return list(dict.fromkeys(str(Path(spec.origin).parent.parent) for spec in found if spec is not None and spec.origin))
+async def run_helper(
+    work: str, value: Any, *, packages: Sequence[str], seconds: float, memory_mb: int = 512, max_bytes: int = 4_000_000
+) -> Any:
+    """Has a function of ours, `module:function`, work on a JSON value, and gives its result. It sees no environment, and of
+    packages those that are named.
 
-
-async def run_helper(script: Path, request: bytes, *, packages: list[str], seconds: float, max_bytes: int) -> bytes:
-    """Runs a script of ours on a request and gives what it wrote. It sees no environment, and of packages only those named.
-
-    Raises TimedOut, or Failed (SANDBOX_ERROR) if it did not come to its end.
+    Raises TimedOut, or Failed (SANDBOX_ERROR) if it crashed, or took or gave too much.
     """
+    module, _, function = work.partition(":")
+    folders = dict.fromkeys((str(OURS), *_folders(packages)))
     environment = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", str(script), *packages,
+        sys.executable, "-I", "-S", str(MAIN), module, function, str(memory_mb * MB), str(math.ceil(seconds)), *folders,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        env=environment, cwd=script.parent, start_new_session=True,
+        env=environment, cwd=MAIN.parent, start_new_session=True,
     )  # fmt: skip
     try:
         async with asyncio.timeout(seconds):
-            answer = await _ask(process, request, max_bytes)
+            answer = await _ask(process, orjson.dumps(value), max_bytes)
             code = await process.wait()
     except TimeoutError:
         raise timed_out(seconds) from None
@@ -46,8 +54,14 @@ async def run_helper(script: Path, request: bytes, *, packages: list[str], secon
                 process.kill()
             await finish(process.wait())
     if code != 0 or len(answer) > max_bytes:
-        raise Failed("SANDBOX_ERROR", "The source is too much for the parser.", suggestion="Give it a smaller part.")
-    return answer
+        raise Failed("SANDBOX_ERROR", "It is too much for the parser.", suggestion="Give it a smaller part.")
+    return orjson.loads(answer)
+
+
+def _folders(packages: Sequence[str]) -> list[str]:
+    """The folders that packages are imported from; none is imported for that."""
+    found = (find_spec(package) for package in packages)
+    return [str(Path(spec.origin).parent.parent) for spec in found if spec is not None and spec.origin]
 
 
 async def _ask(process: asyncio.subprocess.Process, request: bytes, max_bytes: int) -> bytes:

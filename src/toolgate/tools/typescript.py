@@ -3,22 +3,21 @@
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired
 
-import msgspec
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput
 from toolgate.extras import require
-from toolgate.model import Capability
+from toolgate.jsontext import valid_text
+from toolgate.model import Capability, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
-from toolgate.sandbox.helper_process import packages_of, run_helper
+from toolgate.sandbox.helper_process import run_helper
 from toolgate.tools.call_folder import read_text
 
 MAX_SOURCE_BYTES = 1_000_000
 PARSE_SECONDS = 5.0
-MAX_OUTLINE_BYTES = 4_000_000
-PARSER = Path(__file__).with_name("typescript_outline.py")
+PARSER = "toolgate.tools.typescript_outline:outline"
 DIALECTS = {
     ".ts": ("typescript",), ".mts": ("typescript",), ".cts": ("typescript",),
     ".tsx": ("tsx",), ".jsx": ("tsx",), ".js": ("tsx",), ".mjs": ("tsx",), ".cjs": ("tsx",),
@@ -66,6 +65,35 @@ class ParsedSource(TypedDict):
     concurrency=8,
     tags=["code", "typescript"],
     capabilities=[Capability(action="parse", description="Parse TypeScript/JavaScript code into AST")],
+    errors=[
+        ErrorCase("INVALID_INPUT", "there is no source, or the file cannot be read", "give code, or a file that is text"),
+        ErrorCase("SECURITY_VIOLATION", "filePath leads out of the working directory", "name a file in it"),
+        ErrorCase("TIMEOUT", "the source takes more than 5 s to parse", "parse a part of it"),
+        ErrorCase("SANDBOX_ERROR", "the source is too much for the parser", "parse a part of it"),
+    ],
+    examples=[
+        Example(
+            name="outline",
+            arguments={"code": "export const add = (a: number, b: number): number => a + b;"},
+            output={
+                "language": "typescript",
+                "ast": [
+                    {
+                        "kind": "function",
+                        "name": "add",
+                        "line": 1,
+                        "endLine": 1,
+                        "exported": True,
+                        "signature": "add(a: number, b: number): number",
+                    }
+                ],
+                "imports": [],
+                "exports": ["add"],
+                "errors": [],
+                "truncated": False,
+            },
+        )
+    ],
 )
 async def parse_typescript(ctx: InvokeContext, code: Code | None = None, filePath: str | None = None) -> ParsedSource:
     """Parse TypeScript or JavaScript: declarations with lines and signatures, imports, exports, syntax errors.
@@ -80,9 +108,8 @@ async def parse_typescript(ctx: InvokeContext, code: Code | None = None, filePat
             raise InvalidInput("There is nothing to parse.", suggestion="Give code, or filePath.")
         code = await read_text(ctx, filePath, MAX_SOURCE_BYTES)
     dialects = DIALECTS.get(Path(filePath or "").suffix.lower(), ("typescript", "tsx"))
-    request = msgspec.json.encode({"code": code.encode(errors="replace").decode(), "dialects": dialects})
-    answer = await run_helper(
-        PARSER, request, packages=packages_of("tree_sitter", "tree_sitter_typescript"),
-        seconds=min(PARSE_SECONDS, ctx.time_limit), max_bytes=MAX_OUTLINE_BYTES,
+    parsed: ParsedSource = await run_helper(
+        PARSER, {"code": valid_text(code), "dialects": dialects}, packages=("tree_sitter", "tree_sitter_typescript"),
+        seconds=min(PARSE_SECONDS, ctx.time_limit), memory_mb=768,
     )  # fmt: skip
-    return msgspec.json.decode(answer, type=ParsedSource)
+    return parsed

@@ -1,12 +1,9 @@
 """The outline of TypeScript source, by tree-sitter: declarations, imports, exports and syntax errors, as JSON.
 
-`parse_typescript` runs this file as a program of its own and not as a module: a parser in C that reads hostile source may
-hold the interpreter for half a second, take hundreds of megabytes or crash, and the process that serves everybody must do
-none of these. So it imports nothing of Toolgate. Its input is one JSON object {code, dialects} on stdin.
+`parse_typescript` has this done in a process of its own: a parser in C that reads hostile source may hold the interpreter
+for half a second, take hundreds of megabytes or crash, and the process that serves everybody must do none of these.
 """
 
-import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +15,6 @@ MAX_NESTING = 12
 """Levels of namespaces and members that are listed."""
 MAX_NAME_CHARS = 200
 MAX_SIGNATURE_CHARS = 240
-MEMORY_BYTES = 768 * 1024 * 1024
-CPU_SECONDS = 8
 
 KINDS = {
     "function_declaration": "function", "generator_function_declaration": "function", "function_signature": "function",
@@ -212,14 +207,15 @@ def error_of(node: Any, code: bytes) -> dict[str, Any]:
     return {"line": line + 1, "column": column + 1, "message": f"Syntax error: {message}."}
 
 
-def outline(code: bytes, dialects: list[str]) -> dict[str, Any]:
-    """The outline by the dialect that finds the fewest errors; the first, if they find the same."""
+def outline(asked: dict[str, Any]) -> dict[str, Any]:
+    """The outline of {code, dialects}, by the dialect that finds the fewest errors; the first, if they find the same."""
     import tree_sitter_typescript
     from tree_sitter import Language, Parser
 
     languages = {"typescript": tree_sitter_typescript.language_typescript, "tsx": tree_sitter_typescript.language_tsx}
     best: tuple[int, str, Any, list[dict[str, Any]], bool] | None = None
-    for dialect in dialects:
+    code = asked["code"].encode()
+    for dialect in asked["dialects"]:
         tree = Parser(Language(languages[dialect]())).parse(code)
         errors, more = errors_of(tree.root_node, code)
         if best is None or len(errors) < best[0]:
@@ -233,27 +229,3 @@ def outline(code: bytes, dialects: list[str]) -> dict[str, Any]:
         "language": dialect, "ast": read.declarations, "imports": read.imports, "exports": read.exports,
         "errors": errors, "truncated": read.truncated or more,
     }  # fmt: skip
-
-
-def bound() -> None:
-    """Limits what this process may take, where the system can: its parent ends it in any case."""
-    try:
-        import resource
-    except ImportError:
-        return
-    for what, most in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CPU, CPU_SECONDS), (resource.RLIMIT_CORE, 0)):
-        try:
-            resource.setrlimit(what, (most, most))
-        except (ValueError, OSError):  # a lower limit stands already
-            continue
-
-
-def main() -> None:
-    bound()
-    sys.path[:0] = sys.argv[1:]
-    asked = json.load(sys.stdin.buffer)
-    sys.stdout.write(json.dumps(outline(asked["code"].encode("utf-8", "replace"), asked["dialects"])))
-
-
-if __name__ == "__main__":
-    main()
