@@ -22,9 +22,9 @@ from tests.mcp_servers import call, engine, standing, until
 from tests.remote_servers import MANY, Odd, free_port, odd
 from toolgate.errors import CallError
 from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, Unreachable
-from toolgate.mcp.client.guarded_http import tls
 from toolgate.mcp.client.oauth.login import LoginFailed, login
 from toolgate.mcp.client.servers import UpstreamServers
+from toolgate.network.tls import tls
 from toolgate.settings import OAuthSettings, ServerSettings
 
 pytestmark = pytest.mark.requirement("MCP-1")

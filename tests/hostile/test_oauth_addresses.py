@@ -9,26 +9,21 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from tests.authority import Authority, Browser
+from tests.certificates import trusted_certificate
 from tests.loopback import Asked, Said, Site, site
 from tests.mcp_servers import call
 from tests.remote_servers import Odd, free_port
 from toolgate import App
 from toolgate.errors import CallError
-from toolgate.mcp.client.guarded_http import tls
 from toolgate.mcp.client.oauth.login import LoginFailed, login
 from toolgate.mcp.client.servers import UpstreamServers
+from toolgate.network.tls import tls
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import OAuthSettings, ServerSettings
 
@@ -42,30 +37,7 @@ MACHINE = {"grant": "client_credentials", "client_id": "machine", "client_secret
 @pytest.fixture
 def certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssl.SSLContext]:
     """A certificate for all names here, which this process trusts, and a resolver that knows them."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hostile")])
-    now = datetime.now(UTC)
-    names = [x509.DNSName(host) for host in (REMOTE, INSIDE, "localhost")]
-    addresses = [x509.IPAddress(ip_address(one)) for one in ("127.0.0.1", "::1")]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([*names, *addresses]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    public, both = tmp_path / "public.pem", tmp_path / "both.pem"
-    public.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    both.write_bytes(private + public.read_bytes())
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(both)
-    monkeypatch.setenv("SSL_CERT_FILE", str(public))
+    context = trusted_certificate((REMOTE, INSIDE, "localhost"), tmp_path, monkeypatch)
     tls.cache_clear()
     looked_up = socket.getaddrinfo
 

@@ -110,13 +110,11 @@ class HttpClient:
         request = Request(method, _with_query(parse_url(url), query), given, body, trusted=trusted)
         if not is_installed("http"):
             raise ToolError(not_installed("http"), charged=False)
-        sent = False
         try:
             async with asyncio.timeout(timeout):
                 for _ in range(redirects + 1):
                     addresses = await self._addresses(request.url, trusted=request.trusted)
                     found = await _exchanged(request, addresses, max_bytes, cut=cut)
-                    sent = True
                     location = found.headers.get("location")
                     if found.status not in REDIRECTS or location is None or not redirects:
                         return HttpResponse(
@@ -124,7 +122,7 @@ class HttpClient:
                         )
                     request.follow(found.status, _decoded(location))
         except TimeoutError:
-            raise _too_slow(request, timeout, sent=sent) from None
+            raise _too_slow(request, timeout) from None
         raise ToolError(f"{request.url.host} redirected more than {redirects} times.")
 
     async def _addresses(self, url: Url, *, trusted: bool) -> list[str]:
@@ -180,11 +178,10 @@ async def _exchanged(request: Request, addresses: Sequence[str], most: int, *, c
     return found
 
 
-def _too_slow(request: Request, seconds: float, *, sent: bool) -> TimedOut:
-    again = sent or request.method in REPEATABLE_METHODS
+def _too_slow(request: Request, seconds: float) -> TimedOut:
     return TimedOut(
         message=f"{request.url.host} did not answer within {seconds:g} s.",
-        retryable=again,
+        retryable=request.method in REPEATABLE_METHODS,
         suggestion="Try again later, or give it more time.",
     )
 

@@ -7,12 +7,12 @@ goes over a connection that was opened for another caller, or was judged by othe
 import logging
 import ssl
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import httpcore2
 
 from toolgate.network.http_response import REDIRECTS, TooLong, read_body
+from toolgate.network.tls import tls
 from toolgate.network.urls import Url
 
 CONNECT_SECONDS = 10.0
@@ -61,12 +61,6 @@ class PinnedBackend(httpcore2.AsyncNetworkBackend):
                 self.connected = True
                 return stream
         raise failure
-
-
-@cache
-def tls() -> ssl.SSLContext:
-    """With the certificates of the system, or those in SSL_CERT_FILE or SSL_CERT_DIR."""
-    return ssl.create_default_context()
 
 
 async def exchange(

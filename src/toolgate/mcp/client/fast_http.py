@@ -50,12 +50,12 @@ from toolgate.mcp.client.guarded_http import (
     is_compressed,
     is_json,
     is_stream,
-    tls,
 )
 from toolgate.mcp.client.request_meta import FAST_METHODS, MODERN_VERSION, request_headers, with_meta
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
+from toolgate.network.tls import tls
 from toolgate.tasks import BackgroundTasks
 
 if TYPE_CHECKING:

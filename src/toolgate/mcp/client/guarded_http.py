@@ -8,10 +8,9 @@ remote server is used, since httpx2 takes long to load.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -32,6 +31,7 @@ from toolgate.mcp.client.errors import (
     status_message,
 )
 from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
+from toolgate.network.tls import tls
 
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 4.0
@@ -54,12 +54,6 @@ for _name in ("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.s
 
 Late = Callable[[dict[str, Any]], Awaitable[None]]
 """Puts an error among the server's messages: for the SSE transport, where responses don't come with the request."""
-
-
-@cache
-def tls() -> ssl.SSLContext:
-    """With the certificates of the system, or those in SSL_CERT_FILE or SSL_CERT_DIR. Making one takes 20 ms."""
-    return ssl.create_default_context()
 
 
 def goes_through_proxy(url: str) -> bool:
