@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from toolgate.app.approvals import ApprovalsFacet, GrantsFacet
 from toolgate.app.audit import AuditFacet
 from toolgate.app.deprecated import renamed
+from toolgate.app.documents import DocumentsFacet
 from toolgate.app.events import EventListener
 from toolgate.app.facets import BudgetsFacet, IdempotencyFacet, SessionsFacet, UndoFacet, WorkspaceFacet
 from toolgate.app.keys import KeysFacet
@@ -59,6 +60,7 @@ class App:
         self.audit = AuditFacet(parts)
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
+        self.documents = DocumentsFacet(parts)
         self.undo = UndoFacet(parts)
         self.workspace = WorkspaceFacet(parts)
         self.sessions = SessionsFacet(parts)

@@ -17,6 +17,8 @@ from toolgate.app.secrets import ServerSecrets
 from toolgate.app.sync import PolicySync, StoreSync
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
+from toolgate.documents.library import DocumentLibrary
+from toolgate.documents.reader import DocumentReader
 from toolgate.embeddings import Embedder
 from toolgate.errors import CallError
 from toolgate.extras import require
@@ -98,6 +100,7 @@ class Parts:
         self._make_sandbox()
         self._make_network()
         self._make_memory()
+        self._make_documents()
         self._make_secrets()
         self._make_servers(keeps_servers)
         self._make_gates()
@@ -249,6 +252,12 @@ class Parts:
         """Search by meaning."""
         self.embedder = Embedder()
         self.providers.everywhere[Embedder] = self.embedder
+
+    def _make_documents(self) -> None:
+        """Documents that can be asked questions."""
+        most = self.settings.limits.document_passages
+        self.documents = DocumentLibrary(self.store, DocumentReader(self.sandbox), self.embedder, most)
+        self.providers.everywhere[DocumentLibrary] = self.documents
 
     def _make_secrets(self) -> None:
         """The sources of secrets."""

@@ -38,6 +38,8 @@ class LimitSettings(Section):
     """A file larger than this is not changed by a tool, because it can't be backed up first."""
     backup_days: float = Field(default=30, gt=0, le=36_500)
     """How long a change can be undone."""
+    document_passages: int = Field(default=50_000, ge=1)
+    """Passages of documents that a tenant may have, of some 900 characters each."""
 
 
 class BreakerSettings(Section):

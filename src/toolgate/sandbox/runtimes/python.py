@@ -31,13 +31,13 @@ def spec(
         profile="python",
         argv=(str(interpreter), str(WORKER), *map(str, folders)),
         environment=(("MALLOC_ARENA_MAX", "1"), ("PYTHONDONTWRITEBYTECODE", "1"), ("TZ", "UTC")),
-        readable=(*_library(interpreter), WORKER.parent, *folders),
+        readable=(*library(interpreter), WORKER.parent, *folders),
         limits=limits,
     )
 
 
 @cache
-def _library(interpreter: Path) -> tuple[Path, ...]:
+def library(interpreter: Path) -> tuple[Path, ...]:
     """The folders of an interpreter's library. The system's own is not named: it lies where all programs do."""
     prefix = interpreter.parent.parent
     if prefix in (Path("/usr"), Path("/")) or not (prefix / "lib").is_dir():
