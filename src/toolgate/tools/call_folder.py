@@ -2,13 +2,15 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.errors import Denied, InvalidInput, ToolError
 from toolgate.pipeline.context import InvokeContext
+from toolgate.sandbox.jail import ProgramFolder
+from toolgate.sandbox.workspace_scan import ProtectedPaths
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.screening.safe_open import PathEscape, folder_beneath, name_of, open_beneath
 from toolgate.threads import to_thread
@@ -112,3 +114,20 @@ def explained(path: str) -> Iterator[None]:
             raise ToolError(f"{path}: {os.strerror(error.errno)}.") from error
         words = os.strerror(error.errno) if error.errno else str(error)
         raise InvalidInput(f"{path} cannot be used: {words}.") from None
+
+
+def discarding(root: Path, parts: ProtectedPaths, cwd: Path | None = None) -> ProgramFolder:
+    """A folder for a program that only reads: it does not see what is hidden, and nothing that it changes is kept."""
+    return ProgramFolder(path=root, cwd=cwd, hidden=parts.hidden, settle=_discard)
+
+
+def _discard(_upper: int, _deleted: object = None) -> Sequence[str]:
+    return ()
+
+
+def check_words(**given: str | Sequence[str] | None) -> None:
+    """Raise InvalidInput for texts that can't be handed to a program as its arguments."""
+    for name, value in given.items():
+        for text in (value,) if isinstance(value, str) else value or ():
+            if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+                raise InvalidInput(f"{name} holds a character that no program can be given.", suggestion="Leave it out.")
