@@ -88,17 +88,17 @@ class DocumentText:
         row: int | None = None,
     ) -> None:
         """Takes a block, unless there is nothing in it. It stands in the section that was begun last, or the one given."""
-        text = cleaned(text)
-        if not text:
+        is_cut = len(text) > self._chars_left
+        text = cleaned(text[: self._chars_left])
+        if not text and not is_cut:
             return
-        if len(self.blocks) >= self._max_blocks or self._chars_left <= 0:
+        if len(self.blocks) >= self._max_blocks or not text:
             self.stop()
-        whole, text = text, text[: self._chars_left]
         section = self.section if section is None else cleaned(section)[:MAX_SECTION_CHARS]
         sheet = None if sheet is None else cleaned(sheet)[:MAX_HEADING_CHARS]
         self.blocks.append(Block(text, page, section, sheet, row))
         self._chars_left -= len(text)
-        if len(text) < len(whole):
+        if is_cut:
             self.stop()
 
 

@@ -4,11 +4,7 @@ import re
 
 from toolgate.documents.formats.blocks import DocumentText, UnreadableDocument
 
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*\Z")
-_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*\Z")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-MAX_LINE_CHARS = 100_000
-"""A longer line is cut into several, so that no expression goes through a megabyte at once."""
 
 
 def decoded(data: bytes) -> str:
@@ -42,17 +38,16 @@ def read_markdown_text(text: str, into: DocumentText) -> None:
         into.add("\n".join(paragraph))
         paragraph.clear()
 
-    for line in _lines(text):
+    for line in text.splitlines():
         found = _FENCE.match(line)
         if found is not None and (fence is None or found[1].startswith(fence)):
             fence = found[1] if fence is None else None
-        elif fence is None and (heading := _ATX.match(line)) is not None:
+        elif fence is None and (heading := _heading(line)) is not None:
             flush()
-            into.heading(len(heading[1]), heading[2] or "")
+            into.heading(*heading)
             continue
-        elif fence is None and len(paragraph) == 1 and paragraph[0].strip() and (under := _UNDERLINE.match(line)):
-            title = paragraph.pop()
-            into.heading(1 if under[1][0] == "=" else 2, title)
+        elif fence is None and len(paragraph) == 1 and (level := _underline(line)) is not None:
+            into.heading(level, paragraph.pop())
             continue
         elif fence is None and not line.strip():
             flush()
@@ -61,11 +56,25 @@ def read_markdown_text(text: str, into: DocumentText) -> None:
     flush()
 
 
-def _lines(text: str) -> list[str]:
-    lines = []
-    for line in text.splitlines():
-        if len(line) <= MAX_LINE_CHARS:
-            lines.append(line)
-        else:
-            lines += [line[start : start + MAX_LINE_CHARS] for start in range(0, len(line), MAX_LINE_CHARS)]
-    return lines
+def _heading(line: str) -> tuple[int, str] | None:
+    """The level and the text of a heading in number signs. Without an expression: those that backtrack take forever on lines
+    that are made for it."""
+    text = line.strip()
+    level = len(text) - len(text.lstrip("#"))
+    if not 1 <= level <= 6 or text[level : level + 1] not in ("", " ", "\t") or _indent(line) > 3:
+        return None
+    title = text[level:].strip()
+    without = title.rstrip("#")
+    return level, without.rstrip() if without[-1:] in ("", " ", "\t") else title
+
+
+def _underline(line: str) -> int | None:
+    """The level of the heading that a line underlines."""
+    marks = line.strip()
+    if not marks or marks.strip(marks[0]) or _indent(line) > 3:
+        return None
+    return {"=": 1, "-": 2}.get(marks[0])
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
