@@ -79,13 +79,13 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL of one's own, stopped and removed at the end."""
+def postgres(*, extensions: bool = True) -> Iterator[Postgres]:
+    """A PostgreSQL of one's own, stopped and removed at the end; with or without pgvector."""
     account = _account()
     home = Path(tempfile.mkdtemp(prefix="toolgate-pg-"))
     try:
         os.chown(home, account.uid, account.gid)
-        binaries = _usable(postgres_programs(), account, home)
+        binaries = _usable(postgres_programs(), account, home) if extensions else _bare(postgres_programs(), home)
         options = [f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         _run(account, binaries / "initdb", f"--pgdata={home / 'data'}", *options)
         port, server = _start(binaries, home, account)
@@ -124,6 +124,14 @@ def _usable(binaries: Path, account: Account, home: Path) -> Path:
     except PermissionError:
         return _copy(binaries, home)
     return binaries
+
+
+def _bare(binaries: Path, home: Path) -> Path:
+    """A copy without pgvector, which the bundled one has."""
+    copied = _copy(binaries, home) if binaries.parent.name.startswith("pginstall") else binaries
+    for control in copied.parent.rglob("vector.control"):
+        control.unlink()
+    return copied
 
 
 def _copy(binaries: Path, home: Path) -> Path:

@@ -47,6 +47,7 @@ from toolgate.mcp.catalog import McpTools
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
 from toolgate.mcp.server_settings import named_servers
+from toolgate.memory import Memory
 from toolgate.model import Call, Outcome, Tier
 from toolgate.network.http_client import HttpClient
 from toolgate.pipeline.context import InvokeContext, Providers
@@ -249,9 +250,10 @@ class Parts:
         self.providers.everywhere[HttpClient] = self.http
 
     def _make_memory(self) -> None:
-        """Search by meaning."""
+        """Search by meaning, and the notes that agents keep."""
         self.embedder = Embedder()
-        self.providers.everywhere[Embedder] = self.embedder
+        self.memory = Memory(self.store, self.embedder, self.redactor, self.settings.memory)
+        self.providers.everywhere.update({Embedder: self.embedder, Memory: self.memory})
 
     def _make_documents(self) -> None:
         """Documents that can be asked questions."""

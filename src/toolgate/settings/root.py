@@ -11,6 +11,7 @@ from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
+from toolgate.settings.memory import MemorySettings
 from toolgate.settings.network import NetworkSettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.sandbox import SandboxSettings
@@ -82,6 +83,7 @@ class Settings(Section):
     serve: ServeSettings = ServeSettings()
     sessions: SessionSettings = SessionSettings()
     audit: AuditSettings = AuditSettings()
+    memory: MemorySettings = MemorySettings()
 
     _read_from: Path | None = None
     """The file that was read."""

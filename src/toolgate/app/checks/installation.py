@@ -17,6 +17,7 @@ from typing import Any, Literal
 from toolgate import __version__
 from toolgate.app.app import App
 from toolgate.app.checks import Check, ask_policy, ask_tool
+from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.servers import server_checks
 from toolgate.coordination.redis import CoordinationError
 from toolgate.discovery import SETTINGS_FILE, discover
@@ -435,6 +436,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("waiting", _waiting),
     ("sandbox", _sandbox),
     ("servers", server_checks),
+    ("memory", memory_checks),
     ("optional", _optional),
 )
 """The checks of an App that is open, each by the name that a check of it has which fails."""
