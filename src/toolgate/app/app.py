@@ -125,6 +125,7 @@ class App:
         timeout: float | None = None,
         request_id: str | None = None,
         hooks: Iterable[Any] = (),
+        workspace: str | os.PathLike[str] | None = None,
         door: str = "python",
         caller: Caller | None = None,
     ) -> Awaitable[Outcome]:
@@ -142,6 +143,7 @@ class App:
             request_id: The caller's own id for this request, kept with the records (`app.audit.of_request`).
             hooks: Hooks for this call alone, after those of its tool. Its result is neither taken from the cache nor put
                 there, and a call that waits for a person goes on without them.
+            workspace: The folder that it works in, in place of what its session and the settings say.
             door: The door that the call came by.
             caller: How to reach the caller while the call runs.
         """
@@ -162,6 +164,7 @@ class App:
         call = Call(
             new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door, caller=caller,
             request_id=request_id, hooks=tuple(map(self.parts.hooks.instance, hooks)) if hooks else (),
+            workspace=None if workspace is None else os.path.realpath(workspace),
         )  # fmt: skip
         return self._invoke(call)
 
@@ -173,6 +176,7 @@ class App:
         actor: Actor | None = None,
         session: str | None = None,
         idempotency_key: str | None = None,
+        workspace: str | os.PathLike[str] | None = None,
         door: str = "python",
     ) -> "Explanation":
         """Gives what every gate would say to a call, without making it."""
@@ -183,7 +187,8 @@ class App:
             name = parts.catalog.name_of(name)
         if parts.notices.changed():
             await parts.notices.catch_up(self.refresh)
-        call = Call(new_id(), name, arguments, actor or LOCAL, session, idempotency_key, door=door)
+        chosen = None if workspace is None else os.path.realpath(workspace)
+        call = Call(new_id(), name, arguments, actor or LOCAL, session, idempotency_key, door=door, workspace=chosen)
         return await explain(parts.pipeline, call)
 
     # -- extension

@@ -224,6 +224,7 @@ class Parts:
             sessions=self.sessions,
             serves_here=settings.serve.workspace == "here",
             bring_in=settings.sandbox.bring_in,
+            folders={(one.tenant, one.persona, one.user): one.folder for one in settings.sessions.folders},
         )
         self.providers = Providers(self.sessions)
         self.providers.everywhere.update({Sandbox: self.sandbox, Workspaces: self.places, Journal: self.journal})

@@ -15,7 +15,17 @@ from toolgate.app.app import App
 from toolgate.cli.arguments import RawArgument, merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import CallerOptions, Session, Usage, diverted, naming, opened, option
+from toolgate.cli.context import (
+    CallerOptions,
+    Session,
+    Usage,
+    WorkspaceFolder,
+    check_workspace,
+    diverted,
+    naming,
+    opened,
+    option,
+)
 from toolgate.cli.output import answered, as_json, complain, emit_error, note, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
@@ -34,6 +44,7 @@ class CallOptions:
     """The options of a call besides its caller and its arguments."""
 
     session: Session = None
+    workspace: WorkspaceFolder = None
     key: Annotated[str | None, option("--idempotency-key KEY", "Run once for this key; again, give what came of it.")] = None
     approval: Annotated[str | None, option("--approval ID", "Use this approval, for the call that it was given for.")] = None
     request_id: Annotated[str | None, option("--request-id ID", "Your own id for this request, kept with its records.")] = (
@@ -44,6 +55,7 @@ class CallOptions:
 
     def check(self) -> None:
         """Refuses what `App.invoke` would raise for, by the names of the options."""
+        check_workspace(self.workspace)
         if self.timeout is not None and not (self.timeout > 0 and math.isfinite(self.timeout)):
             raise Usage("--timeout must be a number of seconds above 0.")
         if self.request_id is not None:
@@ -135,7 +147,7 @@ async def _call(
             outcome = await app.invoke(
                 name, arguments, actor=actor, session=options.session, idempotency_key=options.key,
                 approval=options.approval, timeout=options.timeout, request_id=options.request_id,
-                door="cli", caller=spinner,
+                workspace=options.workspace, door="cli", caller=spinner,
             )  # fmt: skip
         return outcome, None if as_json() or outcome.error is None else await _advice(app, name, actor, outcome.error.code)
 

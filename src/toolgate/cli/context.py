@@ -68,7 +68,16 @@ Scopes = Annotated[list[str] | None, text_option("--scope S", "A scope that the 
 OnlyTenant = Annotated[str | None, text_option("--tenant T", "Only of this tenant.")]
 Reason = Annotated[str | None, text_option("--reason TEXT", "Why; it is kept in the audit log, and told to those who ask.")]
 Session = Annotated[str | None, text_option("--session S", "The session that the call belongs to.")]
+WorkspaceFolder = Annotated[
+    Path | None, option("--workspace DIR", "The folder that it works in. Without it: that of the session, or this one.")
+]
 ToFile = Annotated[Path | None, option("--output -o FILE", "Write to this file instead of stdout.")]
+
+
+def check_workspace(folder: Path | None) -> None:
+    """Refuses a --workspace that is not there."""
+    if folder is not None and not folder.is_dir():
+        raise Usage(f"--workspace: there is no folder {folder}.")
 
 
 @dataclass(frozen=True, slots=True)

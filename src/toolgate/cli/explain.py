@@ -7,7 +7,7 @@ import typer
 from toolgate.cli.arguments import merge, read_words, schema_of
 from toolgate.cli.catalog import why_missing
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
-from toolgate.cli.context import CallerOptions, Session, entry_named, opened, option
+from toolgate.cli.context import CallerOptions, Session, WorkspaceFolder, check_workspace, entry_named, opened, option
 from toolgate.cli.output import answered, note, say
 from toolgate.errors import plural
 from toolgate.model import NANO
@@ -32,14 +32,18 @@ async def explain(
     words: ArgumentWords = None,
     args: ArgumentsJson = None,
     session: Session = None,
+    workspace: WorkspaceFolder = None,
     key: Annotated[str | None, option("--idempotency-key KEY", "The key that the call would come with.")] = None,
 ) -> int:
     """Show what every gate would say to a call, and why. Nothing is run, asked, counted or recorded."""
     actor = whose.actor
+    check_workspace(workspace)
     given, whole = read_words(words or (), args)
     async with opened(ctx) as app:
         arguments = merge(whole or {}, given, schema_of(app, name, actor))
-        found = await app.explain(name, arguments, actor=actor, session=session, idempotency_key=key, door="cli")
+        found = await app.explain(
+            name, arguments, actor=actor, session=session, idempotency_key=key, workspace=workspace, door="cli"
+        )
         advice = await why_missing(app, name, actor) if entry_named(app, name, actor) is None else None
     if not answered(found.to_dict()):
         _show(found)

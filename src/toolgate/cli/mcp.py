@@ -6,16 +6,17 @@ import signal
 
 import typer
 
-from toolgate.cli.context import CallerOptions, global_options
+from toolgate.cli.context import CallerOptions, WorkspaceFolder, check_workspace, global_options
 from toolgate.extras import require
 
 
-async def mcp(ctx: typer.Context, whose: CallerOptions) -> int:
+async def mcp(ctx: typer.Context, whose: CallerOptions, workspace: WorkspaceFolder = None) -> int:
     """Serve MCP on stdin and stdout, for a client on this machine. Ends when the client closes the pipe.
 
     The client's person is the one at this machine: where a call needs an approval, the client is asked to ask them.
     """
     require("mcp")
+    check_workspace(workspace)
     from toolgate.app.app import App
     from toolgate.mcp.server.stdio import claim_stdio, serve
 
@@ -25,5 +26,5 @@ async def mcp(ctx: typer.Context, whose: CallerOptions) -> int:
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
     with claim_stdio() as wire, contextlib.suppress(asyncio.CancelledError):
         async with App.open(place.settings, **place.overrides) as app:
-            await serve(app, actor, wire)
+            await serve(app, actor, wire, workspace)
     return 0

@@ -76,7 +76,7 @@ class ResultCache:
         whose = None
         if own:
             here = "here" if call.door in LOCAL_DOORS else "elsewhere"
-            whose = (actor.persona, actor.user, call.session, here, *actor.scopes)
+            whose = (actor.persona, actor.user, call.session, call.workspace or here, *actor.scopes)
         return entry.fingerprint, entry.name, actor.tenant, whose, canonical
 
     def _read(self, key: Key) -> bytes | None:

@@ -314,7 +314,8 @@ class Idempotency(HoldingGate):
     def _holder(self, call: Call, tool: str, args_hash: str) -> KeyHolder:
         actor = call.actor
         home = call.door in LOCAL_DOORS  # the name of the local person can be anybody's: the door says who is at home
-        role = repr((actor.persona, sorted(set(actor.scopes)), home)).encode("utf-8", "surrogatepass")
+        where = () if call.workspace is None else (call.workspace,)
+        role = repr((actor.persona, sorted(set(actor.scopes)), home, *where)).encode("utf-8", "surrogatepass")
         return KeyHolder(call.id, self._presence.id, tool, args_hash, sha256(role).hexdigest())
 
     def _patience(self, call: Call, entry: Entry) -> float:

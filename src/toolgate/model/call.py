@@ -119,6 +119,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """The caller's own name for this request: kept with the records, and nothing goes by it."""
     hooks: tuple[Any, ...] = ()
     """Hooks for this call alone, after those of its tool."""
+    workspace: str | None = None
+    """The folder that whoever runs the door chose for it; None: what settings and session say. No argument leads here."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

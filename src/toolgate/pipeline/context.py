@@ -336,6 +336,7 @@ class InvokeContext(msgspec.Struct, eq=False):
             whole=whole,
             caller=call.caller,
             place=place,
+            workspace=call.workspace,
         )
         if node is None or place is None:
             return await self._invoke(inner)

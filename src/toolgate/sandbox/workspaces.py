@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,10 +59,13 @@ class Workspaces:
         sessions: Sessions | None = None,
         serves_here: bool = False,
         bring_in: Iterable[str] = (),
+        folders: Mapping[tuple[str, str | None, str | None], Path] | None = None,
     ) -> None:
         """`home`: Toolgate's own folder. `here`: where calls of the local person without a session work (None: the current
         directory). `rules`: gives what no tool may open. `serves_here`: calls of the tenant `default` over the network work
-        there too. `bring_in`: patterns of what programs may change, besides data, in a folder that is not Toolgate's own."""
+        there too. `bring_in`: patterns of what programs may change, besides data, in a folder that is not Toolgate's own.
+        `folders`: by tenant, persona and user (None: any), the folders that the operator gave them."""
+        self._folders = dict(folders or {})
         self._bring_in = tuple(bring_in)
         self._home = home
         self._here = here
@@ -84,14 +87,25 @@ class Workspaces:
 
     def of(self, call: Call) -> Path:
         """The folder that a call works in, without links; that of a session is made when it is first asked for."""
+        chosen = self.chosen(call)
+        if chosen is not None:
+            return self._checked(chosen, for_programs=True)
         if self._is_here(call):
             return self._checked(self._here or Path.cwd())
+        return self._own(self._sessions.key(call.actor, call.session))
+
+    def chosen(self, call: Call) -> Path | None:
+        """The folder that was chosen for a call: by whoever runs its door, for its session, for its user or persona; None if
+        nobody did."""
+        if call.workspace is not None:
+            return Path(call.workspace)
         key = self._sessions.key(call.actor, call.session)
-        given = self._given.get(key)
-        if given is not None:
+        if key in self._given:
             self._given.move_to_end(key)
-            return self._checked(given)
-        return self._own(key)
+            return self._given[key]
+        tenant, persona, user = call.actor.tenant, call.actor.persona, call.actor.user
+        wanted = ((tenant, persona, user), (tenant, None, user), (tenant, persona, None)) if self._folders else ()
+        return next((self._folders[who] for who in wanted if who in self._folders), None)
 
     def set(self, actor: Actor, session: str, folder: Path) -> Path:
         """Have a session work in a folder of the operator's choice; raises Denied or InvalidInput if it is unfit."""
@@ -105,10 +119,10 @@ class Workspaces:
 
     def known(self, call: Call) -> Path | None:
         """The folder that relative paths of a call lead from, even if it is not there yet; None: the current directory."""
-        if self._is_here(call):
-            return self._here
-        key = self._sessions.key(call.actor, call.session)
-        return self._given.get(key) or self._folder(key)
+        chosen = self.chosen(call)
+        if chosen is not None:
+            return chosen
+        return self._here if self._is_here(call) else self._folder(self._sessions.key(call.actor, call.session))
 
     def _is_here(self, call: Call) -> bool:
         """True if a call works where Toolgate runs."""

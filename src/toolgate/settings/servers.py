@@ -6,7 +6,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from toolgate.model import Tier
 from toolgate.settings.section import Section, anchored, anchored_path
@@ -210,8 +210,27 @@ class SharedSession(Section):
     """Who they are: to everybody else the name means a session of their own."""
 
 
+class WorkFolder(Section):
+    """The folder that the calls of a user or a persona work in."""
+
+    tenant: str = "default"
+    persona: str | None = None
+    user: str | None = None
+    """The user of a key is the one that it was made for; without one, its name."""
+    folder: Path
+
+    @model_validator(mode="after")
+    def _for_somebody(self) -> "WorkFolder":
+        if self.persona is None and self.user is None:
+            raise ValueError("it names neither a user nor a persona: a whole tenant shares no folder")
+        return self
+
+
 class SessionSettings(Section):
     """Sessions belong to one user each, unless they are named here."""
 
     shared: tuple[SharedSession, ...] = ()
     """Sessions whose files several users have in common: `[{tenant: acme, name: report, users: [ann, bob]}]`."""
+    folders: tuple[WorkFolder, ...] = ()
+    """Folders in which the calls of a user (or a key) or a persona work, whatever session they name:
+    `[{tenant: acme, user: ci, folder: /srv/build}]`. What names both comes first, then the user."""

@@ -8,6 +8,7 @@ request that can't be served is a protocol error.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
@@ -56,10 +57,12 @@ Method = tuple[str, type[types.RequestParams], Handler]
 
 
 class Gateway:
-    def __init__(self, app: "App", who: IdentifyCaller, *, session: str | None = None) -> None:
+    def __init__(
+        self, app: "App", who: IdentifyCaller, *, session: str | None = None, workspace: Path | None = None
+    ) -> None:
         self._app = app
         self._who = who
-        self._calls = ClientCalls(app, session)
+        self._calls = ClientCalls(app, session, workspace)
         self._tasks = Tasks(who)
         upstreams = VisibleUpstreams(app)
         self._prompts_resources = PromptsAndResources(app, who, upstreams, self._calls, self._tasks)

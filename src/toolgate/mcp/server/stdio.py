@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -57,10 +58,11 @@ def claim_stdio() -> Iterator[StdioDescriptors]:
         os.dup2(ends.outgoing, 1)
 
 
-async def serve(app: "App", actor: Actor, ends: StdioDescriptors) -> None:
-    """Serves one client until it closes its end. Its user is the one at this machine, and may approve."""
+async def serve(app: "App", actor: Actor, ends: StdioDescriptors, workspace: Path | None = None) -> None:
+    """Serves one client until it closes its end. Its user is the one at this machine, and may approve. `workspace`: the
+    folder that all of its calls work in."""
     credential = Credential("stdio", actor, may_approve=True)
-    gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}")
+    gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}", workspace=workspace)
     async with gateway as server:
         to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolgate.errors import CallError
@@ -51,9 +52,10 @@ class CallWishes(NamedTuple):
 class ClientCalls:
     """The calls of clients, with whatever these are asked on the way."""
 
-    def __init__(self, app: "App", session: str | None = None) -> None:
-        """`session`: of a door with one client (stdio)."""
+    def __init__(self, app: "App", session: str | None = None, workspace: Path | None = None) -> None:
+        """`session`: of a door with one client (stdio). `workspace`: the folder that its operator chose for all calls."""
         self._app = app
+        self._workspace = workspace
         self._session = session
 
     async def call(
@@ -120,7 +122,7 @@ class ClientCalls:
         """Invokes in a task of its own: the SDK cancels at every await, a call is cancelled once and then recorded."""
         calling = self._app.invoke(
             tool, arguments, actor=who.actor, session=wishes.session, idempotency_key=wishes.key,
-            approval=wishes.approval, timeout=wishes.timeout, door="mcp", caller=client,
+            approval=wishes.approval, timeout=wishes.timeout, workspace=self._workspace, door="mcp", caller=client,
         )  # fmt: skip
         task = start_task(calling, unheard=True)
         client.deadline = self._deadline(who, tool, wishes)

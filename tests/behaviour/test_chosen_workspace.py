@@ -1,0 +1,111 @@
+"""The folder that a call works in, chosen by whoever runs a door or by a setting, and never by the model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.terminal import Terminal
+from toolgate import Actor, App, Outcome
+from toolgate.errors import SettingsError
+
+ANN, BOB = Actor("acme", "analyst", "ann"), Actor("acme", user="bob")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("of the project")
+    return folder
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    (tmp_path / "elsewhere").mkdir()
+    return Terminal(tmp_path / "elsewhere", monkeypatch, capsys)
+
+
+async def read(app: App, **more: Any) -> Outcome:
+    return await app.invoke("read_file", {"path": "notes.txt"}, **more)
+
+
+@pytest.mark.requirement("SBX-5")
+async def test_a_call_works_in_the_folder_that_python_names(tmp_path: Path, project: Path) -> None:
+    async with App.open(home=tmp_path / "home") as app:
+        assert (await read(app, actor=BOB, workspace=project)).output["content"] == "of the project"
+        assert not (await read(app, actor=BOB)).ok
+        assert not (await read(app, actor=BOB, session="s")).ok
+        away = await app.invoke("read_file", {"path": "../home/toolgate.db"}, actor=BOB, workspace=project)
+        assert away.error is not None and away.error.code == "SECURITY_VIOLATION"
+
+
+@pytest.mark.requirement("SBX-5")
+@pytest.mark.parametrize("folder", ["/etc", "/", "home", "gone"])
+async def test_a_folder_that_is_no_workspace_is_refused(tmp_path: Path, folder: str) -> None:
+    async with App.open(home=tmp_path / "home") as app:
+        outcome = await read(app, workspace=tmp_path / folder)
+        assert outcome.error is not None and outcome.error.code in ("SECURITY_VIOLATION", "INVALID_INPUT")
+
+
+@pytest.mark.requirement("SBX-5")
+async def test_a_model_cannot_name_the_folder(tmp_path: Path, project: Path) -> None:
+    async with App.open(home=tmp_path / "home") as app:
+        outcome = await app.invoke("read_file", {"path": "notes.txt", "workspace": str(project)}, actor=BOB)
+        assert outcome.error is not None and outcome.error.code == "VALIDATION_ERROR"
+
+
+@pytest.mark.requirement("SBX-5")
+async def test_a_setting_gives_a_folder_to_a_user_or_a_persona(tmp_path: Path, project: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("of the persona")
+    folders = [
+        {"tenant": "acme", "user": "bob", "folder": str(project)},
+        {"tenant": "acme", "persona": "analyst", "folder": str(other)},
+    ]
+    async with App.open(home=tmp_path / "home", sessions={"folders": folders}) as app:
+        assert (await read(app, actor=BOB)).output["content"] == "of the project"
+        assert (await read(app, actor=BOB, session="any")).output["content"] == "of the project"
+        assert (await read(app, actor=ANN)).output["content"] == "of the persona"
+        for stranger in (Actor("other", user="bob"), Actor("acme", user="eve"), Actor("acme", "clerk", "ann")):
+            assert not (await read(app, actor=stranger)).ok, stranger
+    with pytest.raises(SettingsError, match="names neither a user nor a persona"):
+        App.open(home=tmp_path / "home", sessions={"folders": [{"tenant": "acme", "folder": str(project)}]})
+
+
+@pytest.mark.requirement("SBX-5")
+async def test_sessions_of_one_name_are_different_folders_for_two_users(tmp_path: Path) -> None:
+    async with App.open(home=tmp_path / "home") as app:
+        app.approvals.add_approver(lambda _request: True)
+        written = {"path": "notes.txt", "content": "mine"}
+        assert (await app.invoke("write_file", written, actor=ANN, session="report")).ok
+        assert (await read(app, actor=ANN, session="report")).output["content"] == "mine"
+        assert not (await read(app, actor=BOB, session="report")).ok
+
+
+@pytest.mark.requirement("TIER-3", "SBX-5")
+async def test_an_approved_call_goes_on_in_the_folder_that_was_shown(tmp_path: Path, project: Path) -> None:
+    async with App.open(home=tmp_path / "home") as app:
+        written = {"path": "new.txt", "content": "x"}
+        asked = await app.invoke("write_file", written, actor=BOB, workspace=project)
+        assert asked.pending is not None
+        (shown,) = await app.approvals.list(actor=Actor("acme", user="local"))
+        assert shown.request.workspace == str(project)
+        await app.approvals.answer(asked.pending.id, True, actor=Actor("acme", user="local"))
+        elsewhere = await app.invoke("write_file", written, actor=BOB, approval=asked.pending.id)
+        assert not elsewhere.ok
+    async with App.open(home=tmp_path / "home") as later:
+        assert (await later.approvals.resume(asked.pending.id, actor=Actor("acme", user="local"))).ok
+    assert (project / "new.txt").read_text() == "x"
+
+
+@pytest.mark.requirement("SBX-5")
+def test_the_terminal_takes_the_folder(terminal: Terminal, project: Path) -> None:
+    done = terminal.run("call", "read_file", "path=notes.txt", "--workspace", str(project), "--json")
+    assert done.json["output"]["content"] == "of the project"
+    assert terminal.run("call", "read_file", "path=notes.txt").code == 1
+    assert terminal.run("explain", "read_file", "path=notes.txt", "--workspace", str(project)).code == 0
+    for command in (("call", "echo", "text=a"), ("explain", "echo", "text=a"), ("mcp",)):
+        gone = terminal.run(*command, "--workspace", "nowhere")
+        assert (gone.code, "there is no folder nowhere" in gone.err) == (2, True), gone
