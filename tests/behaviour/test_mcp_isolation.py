@@ -15,8 +15,9 @@ from tests.jailed_servers import node_server, python, server, talking
 from tests.npm import packages
 from toolgate.errors import CallError
 from toolgate.mcp.client.errors import Unreachable
-from toolgate.mcp.client.launch import launch_server, proxy_variables
+from toolgate.mcp.client.launch import launch_server
 from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.jail_network import proxy_variables
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.sandbox.quarantine import Quarantine
 from toolgate.settings import SandboxSettings, ServerSettings

@@ -48,7 +48,7 @@ from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
 from toolgate.mcp.server_settings import named_servers
 from toolgate.memory import Memory
-from toolgate.model import Call, Outcome, Tier
+from toolgate.model import Call, CommandEntry, Outcome, Tier
 from toolgate.network.http_client import HttpClient
 from toolgate.pipeline.context import InvokeContext, Providers
 from toolgate.pipeline.hooks import HookSet
@@ -415,7 +415,7 @@ class ArgumentChecks:
             canonical, arguments, self._parts.catalog.resolve(tool, tenant).public_input, ()
         )
 
-    async def may_run(self, ctx: InvokeContext, command: str, allow: tuple[str, ...] | None) -> bool:
+    async def may_run(self, ctx: InvokeContext, command: str, allow: tuple[CommandEntry, ...] | None) -> bool:
         """Tells whether a command would be let through for the actor of a call; asking a person is not part of it."""
         actor, call = ctx.call.actor, ctx.call
         try:

@@ -5,6 +5,7 @@ named with their path. What travels with every call (`Call`, `Actor`, `Outcome`,
 because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisions/0002-hot-values.md).
 """
 
+from toolgate.model.allowed_command import AllowedCommand, CommandEntry, bound_fingerprint, reach_words
 from toolgate.model.call import LOCAL, LOCAL_DOORS, Actor, Call, Caller, Decision, SpendingLimit, check_request_id, new_id
 from toolgate.model.catalog_entry import Entry, Implementation, Mode, Validator
 from toolgate.model.definition import (
@@ -51,9 +52,9 @@ from toolgate.screening import MASK
 
 __all__ = [
     "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO", "PROPOSES", "SOURCES", "TIERS",
-    "TOOL_NAME", "WORD", "Actor", "Artifact", "Auth", "CacheRule", "Call", "Caller", "Capability", "Category", "Cost",
-    "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorCase", "ErrorInfo", "Example", "Implementation", "Invoke",
-    "Metrics", "Mode", "Operation", "Outcome", "PendingInfo", "RateLimit", "Retry", "Risk", "Runtime", "Source",
-    "SpendingLimit", "Tier", "Tool", "ToolProgram", "UnitCost", "Validator", "check_request_id", "must_ask", "nano",
-    "new_id",
+    "TOOL_NAME", "WORD", "Actor", "AllowedCommand", "Artifact", "Auth", "CacheRule", "Call", "Caller", "Capability",
+    "Category", "CommandEntry", "Cost", "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorCase", "ErrorInfo",
+    "Example", "Implementation", "Invoke", "Metrics", "Mode", "Operation", "Outcome", "PendingInfo", "RateLimit", "Retry",
+    "Risk", "Runtime", "Source", "SpendingLimit", "Tier", "Tool", "ToolProgram", "UnitCost", "Validator",
+    "bound_fingerprint", "check_request_id", "must_ask", "nano", "new_id", "reach_words",
 ]  # fmt: skip

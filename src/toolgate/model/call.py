@@ -6,6 +6,8 @@ from typing import Any, Protocol
 import msgspec
 from uuid_utils import uuid7
 
+from toolgate.model.allowed_command import CommandEntry
+
 MAX_REQUEST_ID_CHARS = 128
 
 
@@ -101,7 +103,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """The call from inside which this one is made."""
     depth: int = 0
     door: str = "python"
-    allow: tuple[str, ...] | None = None
+    allow: tuple[CommandEntry, ...] | None = None
     """Commands that the tool which makes this call is defined to run, instead of the settings'. Said by no door."""
     covered: bool = False
     """True if a person agreed to the call that makes this one, knowing what it may run (`allow`). Said by no door."""

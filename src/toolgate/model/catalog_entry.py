@@ -33,6 +33,8 @@ class Implementation(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """True if the function can be awaited in place with the arguments as they are: none of the above is needed."""
     jails_commands: bool = False
     """True if the function runs the commands among its arguments in the sandbox, and nowhere else."""
+    reaches: str | None = None
+    """The setting whose hosts its programs in the sandbox reach."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -88,6 +90,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     hooks: tuple[Any, ...] = ()
     jails_commands: bool = False
     """True if commands among its arguments run in the sandbox, and nowhere else: a built-in tool that declares it."""
+    hosts: tuple[str, ...] = ()
+    """The hosts that its programs in the sandbox reach, whatever its arguments: of a built-in tool that declares it."""
     operations: "dict[str, Entry] | None" = None
     """By value of the argument `operation`, the entry that governs such a call; None if the tool has no operations."""
 

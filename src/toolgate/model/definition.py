@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from toolgate.errors import CODES
+from toolgate.model.allowed_command import CommandEntry
 
 Tier = Literal["read_only", "write", "execute", "external_api"]
 TIERS: tuple[Tier, ...] = ("read_only", "write", "execute", "external_api")
@@ -170,8 +171,9 @@ class ToolProgram(FrozenModel):
 
     runtime: Runtime = "typescript"
     code: str = Field(min_length=1)
-    allowlist: tuple[str, ...] | None = None
-    """Commands that it may have run: beginnings, word by word; a word may end in *. None: those of `commands.allow`."""
+    allowlist: tuple[CommandEntry, ...] | None = None
+    """Commands that it may have run: beginnings, word by word; a word may end in *; perhaps with the hosts that each may
+    reach. None: those of `commands.allow`."""
     auto_accept: bool | None = None
     """True: whoever is asked about it is offered to grant it once and for all. False: asks each time."""
     risk_level: Risk | None = None

@@ -8,12 +8,14 @@ the one that is connected to.
 
 import asyncio
 import logging
+import re
 import socket
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from toolgate.network.addresses import is_public, split_port
 from toolgate.network.allowed_hosts import AllowedHosts, ForwardedPort
@@ -26,15 +28,17 @@ PROXY_CONNECT_SECONDS = 15.0
 PROXY_IDLE_SECONDS = 3_600.0
 """A silent connection is closed after this. Those to databases are silent for long."""
 MAX_PROXY_CONNECTIONS = 128
-"""Of one server."""
+"""Of one program."""
 MAX_SERVER_LOOKUPS = 8
-"""Host names that are resolved at once for one server."""
+"""Host names that are resolved at once for one program."""
 MAX_CONNECTION_BYTES = 4 * 1024 * 1024 * 1024
 """In each direction."""
 RELAY_CHUNK_BYTES = 65_536
 REFUSAL_LOG_SECONDS = 60.0
 """The same refusal is logged once in this time."""
 MAX_LOGGED_REFUSALS = 100
+INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d ")
+"""The first line of an answer after which another comes: 100 Continue."""
 
 logger = logging.getLogger("toolgate.network.proxy")
 
@@ -48,12 +52,16 @@ class ProxyRefusal(Exception):
 
 
 class EgressProxy:
-    """The proxy of one server."""
+    """The proxy of one server or command."""
 
-    def __init__(self, name: str, domains: AllowedHosts, *, resolve: Resolve = resolve) -> None:
+    def __init__(
+        self, owner: str, hosts: AllowedHosts, *, setting: str = "the setting `domains`", resolve: Resolve = resolve
+    ) -> None:
+        """`owner`: for the log. `setting`: where the hosts are named."""
         self.refusals = 0
-        self._name = name
-        self._domains = domains
+        self._owner = owner
+        self._hosts = hosts
+        self._setting = setting
         self._resolver = BoundedResolver(resolve, MAX_SERVER_LOOKUPS)
         self._servers: list[asyncio.Server] = []
         self._under_way: set[asyncio.Task[None]] = set()
@@ -121,14 +129,14 @@ class EgressProxy:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
             theirs[1].write(onward)
-        await _relay((reader, writer), theirs)
+        await _relay((reader, writer), theirs, answers=_pump if method == "CONNECT" else _pump_last_answer)
 
     async def connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects to an allowed host at a checked address. Raises ProxyRefusal."""
-        leave = self._domains.leave(host, port)
+        leave = self._hosts.leave(host, port)
         if leave is None:
-            self._note(host, port, "it is not in the setting `domains`")
-            raise ProxyRefusal("403 Forbidden", f"{host}:{port} is not in the server's setting `domains`.")
+            self._note(host, port, f"it is not in {self._setting}")
+            raise ProxyRefusal("403 Forbidden", f"{host}:{port} is not in {self._setting}.")
         try:
             async with asyncio.timeout(PROXY_CONNECT_SECONDS):
                 addresses = await self._resolver.look_up(host, port)
@@ -138,7 +146,8 @@ class EgressProxy:
         if not fit:
             self._note(host, port, "it resolves to a private address")
             raise ProxyRefusal(
-                "403 Forbidden", f"{host} resolves to a private address; to allow it, name it with its port in `domains`."
+                "403 Forbidden",
+                f"{host} resolves to a private address; to allow it, name it with its port in {self._setting}.",
             )
         for address in fit[:4]:
             with suppress(OSError, TimeoutError):
@@ -154,7 +163,7 @@ class EgressProxy:
             self._noted.popitem(last=False)
         if key not in self._noted and len(self._noted) < MAX_LOGGED_REFUSALS:
             self._noted[key] = now
-            logger.warning("server %s: connection to %s:%d refused: %s", self._name, ascii(key[0])[1:-1], port, why)
+            logger.warning("%s: connection to %s:%d refused: %s", self._owner, ascii(key[0])[1:-1], port, why)
 
 
 def read_head(head: bytes) -> tuple[str, str, int, bytes]:
@@ -190,12 +199,17 @@ def split(place: str, port: int) -> tuple[str, int]:
     raise ProxyRefusal("400 Bad Request", "that is not a host and port, such as api.example.com:443.")
 
 
+Pump = Callable[[asyncio.StreamReader, asyncio.StreamWriter, list[float]], Coroutine[Any, Any, None]]
+
+
 async def _relay(
-    ours: tuple[asyncio.StreamReader, asyncio.StreamWriter], theirs: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+    ours: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    theirs: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    answers: "Pump | None" = None,
 ) -> None:
-    """Copies both ways, until both have ended or one breaks."""
+    """Copies both ways, until both have ended or one breaks. `answers`: how what they say is copied."""
     heard = [monotonic()]
-    ways = [start_task(_pump(ours[0], theirs[1], heard)), start_task(_pump(theirs[0], ours[1], heard))]
+    ways = [start_task(_pump(ours[0], theirs[1], heard)), start_task((answers or _pump)(theirs[0], ours[1], heard))]
     try:
         await asyncio.gather(*ways)
     finally:
@@ -204,6 +218,27 @@ async def _relay(
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _pump_last_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[float]) -> None:
+    """Copies the answer to a plain request, and says that the connection ends with it. The next request of the same client
+    may be for another host, and would go to this one, with all that was meant for the other."""
+    try:
+        async with asyncio.timeout(PROXY_IDLE_SECONDS):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_with_end(head))
+                if not INTERIM.match(head):
+                    break
+    except asyncio.IncompleteReadError as ended:
+        writer.write(ended.partial)
+    await _pump(reader, writer, heard)
+
+
+def _with_end(head: bytes) -> bytes:
+    first, *lines = head[:-4].split(b"\r\n")
+    kept = (line for line in lines if line.partition(b":")[0].strip().lower() not in (b"connection", b"keep-alive"))
+    return b"\r\n".join((first, *kept, b"Connection: close", b"", b""))
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[float]) -> None:

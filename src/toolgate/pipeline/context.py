@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 
 from toolgate.errors import CallError, Failed, described, said, shortened
-from toolgate.model import Actor, Artifact, Call, Entry, Invoke, Outcome, SpendingLimit, Tool, new_id
+from toolgate.model import Actor, Artifact, Call, CommandEntry, Entry, Invoke, Outcome, SpendingLimit, Tool, new_id
 from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
 from toolgate.pipeline.early_exit import Abort, Halt, Respond, RetryAfter
 from toolgate.pipeline.held_resources import Held, is_agreed
@@ -129,6 +129,8 @@ class InvokeContext(msgspec.Struct, eq=False):
     """True if it goes on, having been stopped before because of a call inside it."""
     agreed_with: str | None = None
     """The approval that it was agreed to with."""
+    hosts: tuple[str, ...] = ()
+    """The hosts that its command may reach from the sandbox: whoever is asked about the call is told of them."""
     marks: Any = None
     """The marks of the stages that were passed (`stage_marks`), if they are kept."""
     _held: Held | None = None
@@ -308,7 +310,7 @@ class InvokeContext(msgspec.Struct, eq=False):
         name: str,
         arguments: Mapping[str, Any],
         *,
-        allow: tuple[str, ...] | None = None,
+        allow: tuple[CommandEntry, ...] | None = None,
         spending_limit: SpendingLimit | None = None,
         whole: bool = False,
         from_code: bool = True,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 import orjson
 
-from toolgate.errors import CallError, not_found
+from toolgate.errors import CallError, Denied, not_found
 from toolgate.model import Call, Entry
 from toolgate.pipeline.context import InvokeContext, Providers
 from toolgate.pipeline.hooks import HookSet
@@ -106,7 +106,9 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         agreement = await self.consent.enter(ctx, entry)
         await self._check_again(ctx, call, entry)
         if agreement.edited is not None:
+            shown = ctx.hosts
             await self._take_edited(ctx, entry, agreement.edited)
+            _must_be_shown(ctx, shown)
             if costs:
                 await self.estimate_money(ctx, entry)
         return agreement.words
@@ -150,3 +152,13 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         masking = self.redaction.mask_arguments(ctx, entry)
         if masking is not None:
             await masking
+
+
+def _must_be_shown(ctx: InvokeContext, shown: tuple[str, ...]) -> None:
+    """Refuses an edit that would have the call reach hosts which whoever edited it was not told of."""
+    if more := [host for host in ctx.hosts if host not in shown]:
+        raise Denied(
+            "PERMISSION_DENIED",
+            f"The edited command could reach {', '.join(more)}, which was not shown when it was approved.",
+            suggestion="Call it as it was edited, so that its hosts are asked about.",
+        )

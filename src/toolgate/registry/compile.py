@@ -5,7 +5,7 @@ A bad definition is refused here with the path of each fault, whatever source it
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from hashlib import sha256
@@ -29,8 +29,10 @@ from toolgate.model import (
     Source,
     Tier,
     Tool,
+    bound_fingerprint,
     must_ask,
     nano,
+    reach_words,
 )
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, HookSet
@@ -64,6 +66,8 @@ class DefinitionRules(msgspec.Struct, frozen=True):
     """What has the stages of a tool's calls kept; None: they are not."""
     hook: Callable[[Any], Any] = HookSet().instance
     """Makes a hook of what a tool declares."""
+    hosts: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
+    """By the names of settings, the hosts that they name (`reaches`)."""
 
 
 NO_RULES = DefinitionRules()
@@ -155,7 +159,8 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
     gives = None if tool.output_schema is None else compile_schema(tool, "output_schema", tool.output_schema)
     destructive = tool.destructive or tool.annotations.get("destructiveHint") is True
     confirms = tool.confirms()
-    asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms))
+    hosts = tuple(rules.hosts.get(getattr(implementation, "reaches", None) or "", ())) if tool.source == "builtin" else ()
+    asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms), hosts)
     fixed_nano, capability_nano = _price(tool)
     free_calls = tool.cost.free_tier_limit
     priced = bool(fixed_nano or capability_nano or tool.cost.per_unit) or free_calls is not None
@@ -192,9 +197,10 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         expected_ms=max((c.estimated_time_ms for c in tool.capabilities if c.estimated_time_ms is not None), default=None),
         asks=asks,
         guards=_guards(tool, takes.text, tier, rules),
-        fingerprint=fingerprint(tool, tier),
+        fingerprint=bound_fingerprint(fingerprint(tool, tier), hosts),
         hooks=made_hooks if marks is None else (*made_hooks, marks),
         jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
+        hosts=hosts,
     )
     return _with_operations(entry, takes.text, rules) if tool.operations else entry
 
@@ -225,7 +231,7 @@ def _operation(entry: Entry, name: str, schema: bytes, rules: DefinitionRules) -
         tier=tier,
         destructive=destructive,
         confirms=confirms,
-        asks=_asking(tool, must_ask(tier, destructive=destructive, confirms=confirms)),
+        asks=_asking(tool, must_ask(tier, destructive=destructive, confirms=confirms), entry.hosts),
         copies=True,
         target=tool.target or (tool.name if tier == "external_api" else None),
         guards=_guards(tool, schema, tier, rules),
@@ -293,14 +299,17 @@ def _cache(tool: Tool, implementation: Any, hooks: tuple[Any, ...]) -> CacheRule
     return rule.model_copy(update={"scope": "tenant" if shared else "user"})
 
 
-def _asking(tool: Tool, why: str | None) -> str | None:
+def _asking(tool: Tool, why: str | None, hosts: Sequence[str]) -> str | None:
     """The reason why a person is asked, and what they should know of a program's definition when they answer."""
-    if why is None or tool.program is None:
+    if why is None:
+        return None
+    why += reach_words(hosts)
+    if tool.program is None:
         return why
     if tool.source == "dynamic":
         return f"{why}; its code was sent in at run time (sha256 {sha256(tool.program.code.encode()).hexdigest()[:16]})"
     if tool.program.allowlist:
-        why += f"; it may run {', '.join(tool.program.allowlist)}"
+        why += f"; it may run {', '.join(map(str, tool.program.allowlist))}"
     return f"{why}; {PROPOSES}" if tool.program.auto_accept else why
 
 

@@ -36,6 +36,7 @@ from toolgate.registry.signature import FunctionSchema, read_docstring
 
 DECLARED_ATTRIBUTE = "__toolgate__"
 JAILS_COMMANDS_ATTRIBUTE = "__toolgate_jails_commands__"
+REACHES_ATTRIBUTE = "__toolgate_reaches__"
 MAX_TITLE_CHARS = 128
 OPTIONS = (
     "name", "title", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit",
@@ -154,6 +155,19 @@ def jails_commands(function: Code) -> Code:
     return function
 
 
+def reaches(setting: str) -> Callable[[Code], Code]:
+    """Declares that a built-in tool runs programs in the sandbox that reach the hosts of a setting, for all of its calls.
+
+    Whoever is asked about a call is told of them. Said below `@tool`, as `jails_commands` is.
+    """
+
+    def declare(function: Code) -> Code:
+        setattr(function, REACHES_ATTRIBUTE, setting)
+        return function
+
+    return declare
+
+
 def declared(code: Any) -> Declaration | None:
     """Gives what `@tool` said of this function or class, or of the class of this object. Raises the DefinitionError that it
     was refused with."""
@@ -229,6 +243,7 @@ def _declare(code: Any, options: dict[str, Any], hooks: tuple[Any, ...]) -> Decl
             instance=made,
             plain=mode == "inline" and not (read.bind or read.context_parameter or is_class),
             jails_commands=getattr(function, JAILS_COMMANDS_ATTRIBUTE, False) is True,
+            reaches=getattr(function, REACHES_ATTRIBUTE, None),
         )
 
     return Declaration(fields, make, hooks)

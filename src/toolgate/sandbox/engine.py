@@ -8,10 +8,12 @@ host for what the caller's `serve` answers, nothing else.
 import asyncio
 import math
 import os
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -39,6 +41,8 @@ from toolgate.tasks import BackgroundTasks, finish
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
+    from toolgate.network.resolver import Resolve
+    from toolgate.sandbox.jail_network import JailNetwork
     from toolgate.sandbox.jails.docker import Docker
     from toolgate.sandbox.jails.selection import ChosenJail, JailReport
     from toolgate.sandbox.pool import Pool
@@ -71,6 +75,8 @@ class Sandbox:
         """By content: the compiled form of a program (empty if it is run as it stands), or why there is none."""
         self._closing = BackgroundTasks()
         self._closed = False
+        self.resolve: Resolve | None = None
+        """Resolves the names of hosts that commands reach; None: as this machine does."""
 
     # -- running
 
@@ -154,19 +160,44 @@ class Sandbox:
         stdin: bytes = b"",
         environment: Mapping[str, str] | None = None,
         seconds: float | None = None,
+        limits: ResourceLimits | None = None,
+        hosts: Sequence[str] = (),
+        hosts_setting: str = "commands.allow",
         depth: int = 0,
     ) -> CommandResult:
-        """Run a program with its arguments, no shell between."""
-        limits = self._within(seconds)
-        spec = shell.spec(argv, limits, programs=self.settings.programs, environment=environment)
-        return await self._in_folder(workspace, lambda folder: self._run_spec(spec, stdin, folder, depth))
+        """Run a program with its arguments, no shell between. `limits`: others than those of the settings. `hosts`: those
+        that it can reach, in a network of its own, and `hosts_setting`: where they are named. Where a jail cannot keep a
+        program to some hosts, this raises NotReached (SANDBOX_UNAVAILABLE)."""
+        given = limits or self._within(seconds)
+        spec = shell.spec(argv, given, programs=self.settings.programs, environment=environment)
+        if not hosts:
+            return await self._in_folder(workspace, lambda folder: self._run_spec(spec, stdin, folder, depth))
+        network = self._network(argv[0], hosts, hosts_setting)
+        with tempfile.TemporaryDirectory(prefix="toolgate-etc-") as etc:
+            Path(etc).chmod(0o755)  # the sandbox's user has to reach the files in it
+            connected = network.connect(spec, Path(etc))
+            return await self._in_folder(
+                workspace, lambda folder: self._run_spec(connected, stdin, folder, depth, network=network)
+            )
 
     async def run_own(self, spec: Spec, stdin: bytes, *, depth: int = 0) -> CommandResult:
         """Run a program of Toolgate's own that reads what nobody vouches for. Not in a container: its libraries are here."""
         return await self._run_spec(spec, stdin, None, depth, await self.server_jail())
 
+    def _network(self, program: str, hosts: Sequence[str], setting: str) -> "JailNetwork":
+        from toolgate.network.allowed_hosts import AllowedHosts
+        from toolgate.sandbox.jail_network import JailNetwork
+
+        return JailNetwork(AllowedHosts(hosts), owner=f"command {program}", setting=setting, resolve=self.resolve)
+
     async def _run_spec(
-        self, spec: Spec, stdin: bytes, folder: ProgramFolder | None, depth: int, jail: Jail | None = None
+        self,
+        spec: Spec,
+        stdin: bytes,
+        folder: ProgramFolder | None,
+        depth: int,
+        jail: Jail | None = None,
+        network: "JailNetwork | None" = None,
     ) -> CommandResult:
         spec, limits = spec.working_in(folder), spec.limits
         async with self._room(depth):
@@ -177,8 +208,14 @@ class Sandbox:
             timer = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
             with UpperLayer() as upper:
                 try:
-                    code, out, errors = await shell.converse(process, stdin, limits)
-                    upper.take(process)
+                    with _as_unavailable():
+                        proxy = None if network is None else await network.open(process)
+                    try:
+                        code, out, errors = await shell.converse(process, stdin, limits)
+                        upper.take(process)
+                    finally:
+                        if proxy is not None:
+                            await proxy.close()
                 finally:
                     timer.cancel()
                     await self._closing.finish(process.close())

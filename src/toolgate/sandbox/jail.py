@@ -23,8 +23,9 @@ LAYERING_JAILS = frozenset(("bubblewrap", "namespaces"))
 """Jails that can keep what a program changes in a folder apart from the folder (`Spec.layers`). Elsewhere it gets a copy."""
 
 Network = Literal["none", "loopback", "host"]
-"""The network of a server: none and no sockets; its own loopback, on which the host may answer; or the host's.
-Everything else has none."""
+"""The network of a server or a command: none and no sockets; its own loopback, on which the host may answer; or, of servers
+only, the host's. Everything else has none."""
+NETWORK_ADVICE = "Install bubblewrap, and set sandbox.backend to auto or bubblewrap."
 
 Stopped = Literal["time", "memory", "disk", "processes", "output"]
 """Why the host put an end to a process."""
@@ -111,7 +112,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     pieces: tuple[tuple[str, ProjectedEntry], ...] = ()
     """Of the projected folders, by their paths; outer before inner."""
     shown: tuple[tuple[Path, Path], ...] = ()
-    """Only for servers: a file of the host, and the path at which it is found, to be read only."""
+    """For what has a network: a file of the host, and the path at which it is found, to be read only."""
     network: Network = "none"
     listen: tuple[tuple[str, int], ...] = ()
     """With a loopback of its own: addresses and ports on it that the host answers on (`Process.listeners`)."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.errors import CallError, Failed, ToolgateError, quoted, timed_out
-from toolgate.model import Entry, ToolProgram
+from toolgate.model import CommandEntry, Entry, ToolProgram
 from toolgate.pipeline.context import InvokeContext
 from toolgate.sandbox.engine import LANGUAGES, Sandbox
 from toolgate.sandbox.results import CodeResult, as_error, limit_error
@@ -20,7 +20,7 @@ MAX_HOST_CALLS = 1_000
 """Questions of one call of a custom tool."""
 MAX_CONCURRENT_ANSWERS = 4
 """Answers that are made for it at the same time: each may be a whole file."""
-MayRun = Callable[[InvokeContext, str, tuple[str, ...] | None], Awaitable[bool]]
+MayRun = Callable[[InvokeContext, str, tuple[CommandEntry, ...] | None], Awaitable[bool]]
 """Tells whether a command would be let through for the caller, given what the tool's definition allows."""
 
 
@@ -187,7 +187,7 @@ class Bridge:
 
     # -- through the pipeline
 
-    async def _call(self, tool: str, arguments: dict[str, Any], allow: tuple[str, ...] | None = None) -> Any:
+    async def _call(self, tool: str, arguments: dict[str, Any], allow: tuple[CommandEntry, ...] | None = None) -> Any:
         return given(await self._ctx.call_inside(tool, arguments, allow=allow, whole=True))
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from toolgate.errors import Denied
 from toolgate.screening.lookalikes import fold, unseen
@@ -89,6 +90,24 @@ def _why_not(line: str, at: int) -> str:
 ANY_PROGRAM = ("*",)
 
 
+class HostedCommand(Protocol):
+    """An allowed command that may reach hosts (`model.AllowedCommand`)."""
+
+    @property
+    def command(self) -> str: ...
+    @property
+    def hosts(self) -> tuple[str, ...]: ...
+
+
+class CommandReach(NamedTuple):
+    """The command that a list of words runs in the end, and the hosts that it may reach."""
+
+    words: list[str]
+    """Without the programs that only run it, such as timeout."""
+    hosts: tuple[str, ...] | None
+    """None: its entry says nothing of a network."""
+
+
 class CommandRules:
     """The commands that may run. An allowed one is a beginning, word by word: "git commit" is not "git commit-tree", but
     "git commit*" is. The entry "*" allows the programs that are harmless with any arguments. What is denied stays so,
@@ -97,11 +116,13 @@ class CommandRules:
     A command that runs in the sandbox is held by the jail, so there its arguments are free, and "*" allows any program. Not
     git's: it may write the workspace itself, which other programs may not."""
 
-    def __init__(self, allow: Sequence[str] = ALLOWED, deny: Sequence[str] = ()) -> None:
-        self.allow = [tuple(entry.split()) for entry in allow]
+    def __init__(self, allow: "Sequence[str | HostedCommand]" = ALLOWED, deny: Sequence[str] = ()) -> None:
+        pairs = [(entry, None) if isinstance(entry, str) else (entry.command, entry.hosts) for entry in allow]
+        self._entries = [(tuple(command.split()), hosts) for command, hosts in pairs]
+        self.allow = [words for words, _ in self._entries]
         self.deny = [tuple(entry.split()) for entry in (*DENIED, *deny)]
 
-    def allowing(self, allow: Sequence[str]) -> "CommandRules":
+    def allowing(self, allow: "Sequence[str | HostedCommand]") -> "CommandRules":
         """The same rules with another list of what is allowed."""
         rules = CommandRules(allow)
         rules.deny = self.deny
@@ -113,6 +134,16 @@ class CommandRules:
         words = parse(command)
         self._check(words, 0, jailed)
         return words
+
+    def reach(self, words: list[str]) -> CommandReach:
+        """The network of a command that was let through (`check`): what the longest entry that it begins with says. Entries
+        of the same words add up."""
+        while family(words[0]) in WRAPPERS:
+            words = self._wrapped(family(words[0]), words)
+        fits = [(entry, hosts) for entry, hosts in self._entries if entry == ANY_PROGRAM or _begins(words, entry)]
+        longest = max((_weight(entry) for entry, _ in fits), default=0)
+        named = [hosts for entry, hosts in fits if _weight(entry) == longest and hosts is not None]
+        return CommandReach(words, tuple(dict.fromkeys(host for hosts in named for host in hosts)) if named else None)
 
     def _check(self, words: list[str], depth: int, jailed: bool) -> None:
         program = self._program(words, depth)
@@ -172,6 +203,11 @@ class CommandRules:
     def _unknown(self, program: str, words: str) -> Denied:
         listed = ", ".join(" ".join(entry) for entry in self.allow) or "nothing"
         return _refuse(f"{program} {words}", f"Allowed is: {listed}. The setting commands.allow says so.")
+
+
+def _weight(entry: Sequence[str]) -> int:
+    """Orders entries: the more words, the more exact; the one that allows any program last."""
+    return 0 if entry == ANY_PROGRAM else len(entry)
 
 
 def _begins(words: Sequence[str], entry: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from toolgate.model import CommandEntry
 from toolgate.settings.section import Section
 
 
@@ -55,9 +56,10 @@ class PathSettings(Section):
 class CommandSettings(Section):
     """The commands that tools of tier execute may run."""
 
-    allow: tuple[str, ...] = (
+    allow: tuple[CommandEntry, ...] = (
         "npm install", "npm run", "git commit", "git push", "npx prisma", "docker build",
     )  # fmt: skip
-    """Beginnings of commands, word by word; a word may end in `*`. What is not here is refused."""
+    """Beginnings of commands, word by word; a word may end in `*`. What is not here is refused. An entry can name the hosts
+    that its command may reach: `{command: npm install, hosts: [registry.npmjs.org]}`."""
     deny: tuple[str, ...] = ()
     """More that is refused, besides what always is (sudo, rm -rf, shells …)."""

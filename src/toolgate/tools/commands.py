@@ -148,9 +148,25 @@ async def _run(ctx: InvokeContext, command: str, args: Sequence[str], cwd: str |
     space = await workspace_of(ctx, words)
     folder = None if cwd is None else await to_thread(_folder, space.work, cwd)
     seconds = seconds_for(ctx, sandbox, timeout)
-    ended = await sandbox.run_command(words, workspace=space.given(folder), seconds=seconds, depth=ctx.call.depth)
-    ctx.used(words[0], f"sandbox:{ended.jail}")
+    words, environment = _with_login(ctx, words)
+    ended = await sandbox.run_command(
+        words, workspace=space.given(folder), environment=environment, seconds=seconds, hosts=ctx.hosts,
+        depth=ctx.call.depth,
+    )  # fmt: skip
+    ctx.used(words[0], f"sandbox:{ended.jail}", *(f"host:{host}" for host in ctx.hosts))
     return done(ended, await space.noted(ended.stderr, ended.left))
+
+
+def _with_login(ctx: InvokeContext, words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """A command of git that reaches hosts, with the credentials in its URL moved into its environment."""
+    from toolgate.sandbox.git_credentials import git_login
+    from toolgate.screening.programs import family
+
+    if not ctx.hosts or family(words[0]) != "git":
+        return words, {}
+    login = git_login(words)
+    ctx.injected += login.values  # masked in what it writes, as secrets are
+    return login.words, login.environment
 
 
 def _folder(work: CallFolder, cwd: str) -> Path:

@@ -129,9 +129,10 @@ class Consent(HoldingGate):
         self._must_be_for(row, call)
         return row.args_hash
 
-    async def covering(self, call: Call, entry: Entry, estimate: Estimate) -> Grant | None:
-        """The grant that would let a call run unasked; nothing is charged to it."""
-        found = await self.grants.covering(call, entry, estimate.nano)
+    async def covering(self, call: Call, entry: Entry, estimate: Estimate, fingerprint: str | None = None) -> Grant | None:
+        """The grant that would let a call run unasked; nothing is charged to it. `fingerprint`: what it must be bound to, if
+        the call may reach hosts."""
+        found = await self.grants.covering(call, entry, estimate.nano, fingerprint or entry.fingerprint)
         return next((grant for grant in found if grant.has_room(estimate.nano)), None)
 
     def leave(self, ctx: InvokeContext, _token: Any, outcome: Outcome | None) -> Awaitable[None] | None:
@@ -145,17 +146,17 @@ class Consent(HoldingGate):
         return None
 
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
-        call, expected = ctx.call, ctx.estimate
+        call, expected, bound = ctx.call, ctx.estimate, records.shown_fingerprint(ctx, entry)
         if entry.asks is None:
             yield GateVerdict("consent", "pass", f"tier {entry.tier} runs unasked")
         elif (nobody := self._who.unanswerable(entry.name, call.actor)) is not None:
             yield GateVerdict("consent", "deny", nobody)
-        elif (grant := await self.covering(call, entry, expected)) is not None:
+        elif (grant := await self.covering(call, entry, expected, bound)) is not None:
             yield GateVerdict("consent", "pass", f"covered by grant {grant.id} of {grant.granted_by}")
         else:
-            full = await self.grants.covering(call, entry, expected.nano)
+            full = await self.grants.covering(call, entry, expected.nano, bound)
             room = f"; {records.exhausted(full[0], expected)}" if full else ""
-            yield GateVerdict("consent", "ask", f"a person must approve it: {entry.asks}{room}")
+            yield GateVerdict("consent", "ask", f"a person must approve it: {records.shown_reason(ctx, entry)}{room}")
 
     def must_be_unchanged(self, entry: Entry, now: Entry) -> None:
         """Raises if the tool is not any more what the person agreed to."""
@@ -175,12 +176,12 @@ class Consent(HoldingGate):
         self._must_be_for(row, call)
         if row.outer_call != records.outer_of(ctx)[0]:
             raise records.void(row, "was not asked for by this call")
-        self._must_fit(row, entry, ctx.canonical)
+        self._must_fit(row, ctx, entry)
         if row.state == "waiting":
             raise records.pending(row, self._clock())
         if not await self._use(row, call.id):
             row = await self._find(id, call.actor)
-            self._must_fit(row, entry, ctx.canonical)
+            self._must_fit(row, ctx, entry)
             raise records.void(row, "cannot be used now", "Try again.")
         return await self._agreed(ctx, row)
 
@@ -207,9 +208,9 @@ class Consent(HoldingGate):
         if row.workspace != self._workspace(call):
             raise records.void(row, "is for work in another folder than the one that this call would work in")
 
-    def _must_fit(self, row: ApprovalRow, entry: Entry, canonical: bytes) -> None:
+    def _must_fit(self, row: ApprovalRow, ctx: InvokeContext, entry: Entry) -> None:
         """Raise unless an approval is for this very call and can still be used, or waits to be."""
-        given, at = records.hash_of(canonical), self._clock()
+        given, at = records.hash_of(ctx.canonical), self._clock()
         if given != row.args_hash and not (given == row.edited_hash and records.is_whole(row)):
             raise records.void(
                 row, "is for other arguments", f"Call with the arguments that were approved, or: {records.ASK_ANEW}"
@@ -218,8 +219,9 @@ class Consent(HoldingGate):
             raise records.rejected(row)
         if row.state == "used":
             raise records.void(row, f"was used already by call {row.used_by}")
-        if row.fingerprint != entry.fingerprint:
-            raise records.void(row, f"is for {row.tool_name} as it was: its definition has changed since")
+        if row.fingerprint != records.shown_fingerprint(ctx, entry):
+            what = "its definition has changed since, or the hosts that the call may reach"
+            raise records.void(row, f"is for {row.tool_name} as it was: {what}")
         self._must_be_of_this_policy(row)
         if at >= row.expires_at:
             raise records.void(row, f"expired at {row.expires_at:%Y-%m-%d %H:%M:%S %Z}")

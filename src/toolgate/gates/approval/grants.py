@@ -56,12 +56,12 @@ class Grants:
         rows = await self._store.read(grants.listed(tenant, self._clock(), MOST_LISTED, active=active))
         return [shown(row) for row in rows]
 
-    async def covering(self, call: Call, entry: Entry, estimate: int) -> Sequence[Grant]:
+    async def covering(self, call: Call, entry: Entry, estimate: int, fingerprint: str) -> Sequence[Grant]:
         """The grants that are for such a call, whether or not they have room for it."""
         if entry.destructive:
             return []
         where = self._workspace(call)
-        rows = await self._covering(call.actor, call.session, where, entry.name, entry.fingerprint, estimate)
+        rows = await self._covering(call.actor, call.session, where, entry.name, fingerprint, estimate)
         return [shown(row) for row in rows]
 
     async def covers(self, row: ApprovalRow) -> bool:

@@ -10,7 +10,7 @@ import orjson
 from toolgate.errors import Denied, Failed, Pending
 from toolgate.gates.approval.approvers import Approvers, Terms
 from toolgate.gates.approval.request import Approval, ApprovalRequest, Grant, State, new_id
-from toolgate.model import MASK, NANO, Actor, Call, Entry, Tier
+from toolgate.model import MASK, NANO, Actor, Call, Entry, Tier, bound_fingerprint, reach_words
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import approvals
@@ -165,6 +165,20 @@ def outer_of(ctx: InvokeContext) -> tuple[str | None, str | None]:
     return ctx.node.tree.id, ctx.node.tree.tool
 
 
+def command_hosts(ctx: InvokeContext, entry: Entry) -> tuple[str, ...]:
+    """The hosts that this call may reach by its arguments, besides those that every call of the tool may."""
+    return tuple(host for host in ctx.hosts if host not in entry.hosts)
+
+
+def shown_fingerprint(ctx: InvokeContext, entry: Entry) -> str:
+    """What the answer is bound to. A yes to a call without a network, or a grant, is none to one with hosts."""
+    return bound_fingerprint(entry.fingerprint, command_hosts(ctx, entry))
+
+
+def shown_reason(ctx: InvokeContext, entry: Entry) -> str:
+    return (entry.asks or "it was asked for") + reach_words(command_hosts(ctx, entry))
+
+
 def drafted(
     ctx: InvokeContext, entry: Entry, workspace: str, policy_hash: str, at: datetime, lasts: timedelta
 ) -> ApprovalRow:
@@ -183,11 +197,11 @@ def drafted(
         door=call.door,
         tool_name=entry.name,
         tool_version=tool.version,
-        fingerprint=entry.fingerprint,
+        fingerprint=shown_fingerprint(ctx, entry),
         policy_hash=policy_hash,
         tier=entry.tier,
         destructive=entry.destructive,
-        reason="; ".join(part for part in (entry.asks or "it was asked for", _bill(entry, ctx.estimate.free_left)) if part),
+        reason="; ".join(part for part in (shown_reason(ctx, entry), _bill(entry, ctx.estimate.free_left)) if part),
         description=tool.description,
         args_hash=hash_of(ctx.canonical),
         arguments=ctx.recorded.decode(),

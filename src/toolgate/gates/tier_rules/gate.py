@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import CallError, Denied
 from toolgate.gates.tier_rules.arguments import Guarded, Plan, plan
 from toolgate.jsontext import json_path
-from toolgate.model import Call, Entry
+from toolgate.model import Call, CommandEntry, Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.threads import Offload
 
 if TYPE_CHECKING:
-    from toolgate.screening.commands import CommandRules
+    from toolgate.screening.commands import CommandReach, CommandRules
     from toolgate.screening.folder_search import FolderLookups
     from toolgate.screening.paths import SensitivePaths
 
@@ -49,7 +49,7 @@ class TierRules:
         *,
         sensitive: Sequence[str] = (),
         allowed: Sequence[str] = (),
-        allow: Sequence[str] | None = None,
+        allow: Sequence[CommandEntry] | None = None,
         deny: Sequence[str] = (),
         home: Path | None = None,
         unwritable: Sequence[Path] = (),
@@ -84,14 +84,17 @@ class TierRules:
         call, canonical = ctx.call, ctx.canonical
         check = partial(self.check, entry, ctx.arguments, self._folder(call), call.allow)
         if len(canonical) > FEW_PATHS_BYTES or WILDCARD.search(canonical) is not None:
-            return self._offload(call.actor.tenant, check)
-        check()
+            return self._enter_large(ctx, check)
+        ctx.hosts = check()
         return None
+
+    async def _enter_large(self, ctx: InvokeContext, check: Callable[[], tuple[str, ...]]) -> None:
+        ctx.hosts = await self._offload(ctx.call.actor.tenant, check)
 
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
         try:
             if entry.guards is not None:
-                self.check(entry, ctx.arguments, self._folder(ctx.call))
+                ctx.hosts = self.check(entry, ctx.arguments, self._folder(ctx.call), ctx.call.allow)
         except CallError as error:
             yield GateVerdict("tier", "deny", error.message)
             return
@@ -103,13 +106,13 @@ class TierRules:
         entry: Entry,
         arguments: Mapping[str, Any],
         cwd: Path | None = None,
-        allow: tuple[str, ...] | None = None,
-    ) -> None:
+        allow: tuple[CommandEntry, ...] | None = None,
+    ) -> tuple[str, ...]:
         """Look at every path and command among the arguments of a tool that has any. It asks the file system. `allow`: the
-        commands that may run, if others than those of the settings."""
-        guards = entry.guards
+        commands that may run, if others than those of the settings. Gives the hosts that the call may reach."""
+        guards, hosts = entry.guards, list(entry.hosts)
         if not isinstance(guards, Plan):
-            return
+            return tuple(hosts)
         for name in guards.queries:
             _check_query(entry, name, arguments.get(name))
         looks: FolderLookups | None = None
@@ -120,11 +123,12 @@ class TierRules:
                 )
             looks = looks or _look()
             if found.kind == "command":
-                self._check_command(entry, found, cwd, looks, allow)
+                hosts += self._check_command(entry, found, cwd, looks, allow)
             elif found.kind == "variable":
                 _check_variable(entry, found)
             else:
                 self._check_path(entry, found, cwd, looks, self._paths_but(guards.blocked))
+        return tuple(dict.fromkeys(hosts))
 
     def _paths_but(self, blocked: tuple[str, ...]) -> "SensitivePaths":
         """The files that a tool may not open; patterns of its own server weigh more than any exception."""
@@ -157,8 +161,9 @@ class TierRules:
                 raise _denied(entry, found, f"names a file that no tool may open: {reason}", self.paths.advice)
 
     def _check_command(
-        self, entry: Entry, found: Guarded, cwd: Path | None, looks: "FolderLookups", allow: tuple[str, ...] | None
-    ) -> None:
+        self, entry: Entry, found: Guarded, cwd: Path | None, looks: "FolderLookups", allow: tuple[CommandEntry, ...] | None
+    ) -> tuple[str, ...]:
+        """Gives the hosts that the command may reach."""
         rules = self.commands if allow is None else self.commands.allowing(allow)
         try:
             # A person agrees to each command of a tool that declares `jails_commands`. With `allow` somebody agreed to
@@ -172,6 +177,29 @@ class TierRules:
                     reason = self.paths.reason(path, cwd, writing=True, looks=looks)
                     if reason is not None:
                         raise _denied(entry, found, f"names a file that no command may open: {reason}", self.paths.advice)
+        # A command that is not jailed has the network of its own program, whatever is said here.
+        return (
+            _reach(entry, found, rules.reach(words), cwd, "commands.allow" if allow is None else "allowlist")
+            if (entry.jails_commands)
+            else ()
+        )
+
+
+def _reach(entry: Entry, found: Guarded, reach: "CommandReach", cwd: Path | None, setting: str) -> tuple[str, ...]:
+    """The hosts of a jailed command. One that cannot do without any, and has none, is refused: it would fail or wait."""
+    from toolgate.screening.network_commands import network_use
+
+    here = cwd or Path()
+    folders = [here, *(here / base for base in found.bases)] if reach.hosts is None else []
+    use = network_use(reach.words, folders)
+    if use is None or (use.helped_by_hosts and reach.hosts is not None):
+        return reach.hosts or ()
+    advice = use.advice
+    if use.helped_by_hosts:
+        begins = " ".join(reach.words[:2])
+        entry_text = f"{{command: {begins}, hosts: [HOST]}}"
+        advice = f"Whoever runs Toolgate can name its hosts in the setting {setting}: {entry_text}. {advice}".strip()
+    raise _denied(entry, found, f"is a command that cannot run here: {use.why} and has none in the sandbox", advice)
 
 
 def _check_query(entry: Entry, name: str, sql: Any) -> None:

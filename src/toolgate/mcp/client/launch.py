@@ -26,10 +26,10 @@ from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.executables import LaunchCommand
-    from toolgate.network.allowed_hosts import AllowedHosts, LoopbackLayout
     from toolgate.network.egress_proxy import EgressProxy
     from toolgate.network.resolver import Resolve
     from toolgate.sandbox.engine import Sandbox
+    from toolgate.sandbox.jail_network import JailNetwork
     from toolgate.screening.paths import SensitivePaths
 
 NetworkReach = Literal["none", "domains", "host"]
@@ -43,7 +43,6 @@ JAIL_NETWORKS: dict[NetworkReach, Network] = {"none": "none", "domains": "loopba
 SUBREAPER = Path(__file__).with_name("subreaper.py")
 SUBREAPER_SECONDS = 6.0
 """Seconds for the subreaper to end everything that a program started; after that it is killed itself."""
-NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
 
 
 class ServerProcess:
@@ -106,8 +105,7 @@ async def launch_server(
         return _start_unsandboxed(name, command, given, settings.cwd)
     jail = await _jail(name, sandbox)
     try:
-        domains = _domains(name, settings) if reach_of(settings) == "domains" else None
-        layout = domains.layout() if domains is not None else None
+        network = _network(name, settings, resolve) if reach_of(settings) == "domains" else None
         own = command.own
 
         def plan() -> MountPlan:
@@ -115,14 +113,14 @@ async def launch_server(
 
         mounts = await to_thread(plan)
         program = ServerProcess(
-            await jail.start(_spec(name, settings, command, given, home, layout, mounts)), jail.name, reach_of(settings)
+            await jail.start(_spec(name, settings, command, given, home, network, mounts)), jail.name, reach_of(settings)
         )
         if mounts.writable or mounts.projected:
             known = places or Workspaces(home or Path.home() / ".toolgate")
             program.layers = FolderLayers(name, settings, program.box, known, mounts, plan)
-        if domains is not None and layout is not None:
+        if network is not None:
             try:
-                program.proxy = await _open_proxy(name, program.box, domains, layout, resolve)
+                program.proxy = await network.open(program.box)
             except BaseException:
                 await program.close()
                 raise
@@ -205,16 +203,18 @@ def _refuse_runners(name: str, settings: ServerSettings) -> None:
         )
 
 
-def _domains(name: str, settings: ServerSettings) -> "AllowedHosts":
+def _network(name: str, settings: ServerSettings, resolve: "Resolve | None") -> "JailNetwork":
     from toolgate.network.allowed_hosts import AllowedHosts
+    from toolgate.sandbox.jail_network import JailNetwork
 
     try:
-        return AllowedHosts(settings.domains)
+        hosts = AllowedHosts(settings.domains)
     except ValueError as error:
         raise Unreachable(
             message=f"The setting `domains` of server {name!r} is invalid: {error}.",
             suggestion="Correct the setting `domains`, or set `network: none`.",
         ) from None
+    return JailNetwork(hosts, owner=f"server {name}", setting="the server's setting `domains`", resolve=resolve)
 
 
 def _spec(
@@ -223,10 +223,10 @@ def _spec(
     command: "LaunchCommand",
     given: Mapping[str, str],
     home: Path | None,
-    layout: "LoopbackLayout | None",
+    network: "JailNetwork | None",
     mounts: MountPlan,
 ) -> Spec:
-    variables = {**locale(), **(proxy_variables(layout.proxy_port) if layout else {}), **given}
+    variables = {**locale(), **(network.variables() if network else {}), **given}
     cwd = None if settings.cwd is None else Path(os.path.realpath(settings.cwd.expanduser()))
     return Spec(
         profile="server",
@@ -241,9 +241,9 @@ def _spec(
         hidden=mounts.hidden,
         cwd=cwd,
         path=command.path,
-        shown=tuple(_shown(name, home, layout)),
+        shown=tuple(_shown(name, home, network)),
         network=JAIL_NETWORKS[reach_of(settings)],
-        listen=tuple((place.address, place.port) for place in layout.places) if layout else (),
+        listen=network.listen if network else (),
         limits=ResourceLimits(
             seconds=math.inf,
             memory=settings.memory_mb * MB,
@@ -256,41 +256,8 @@ def _spec(
     )
 
 
-def proxy_variables(port: int) -> dict[str, str]:
-    """The proxy variables that programs read, in both spellings."""
-    address = f"http://127.0.0.1:{port}"
-    found = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address) | {"NO_PROXY": "localhost,127.0.0.1,::1"}
-    return found | {key.lower(): value for key, value in found.items()} | {"NODE_USE_ENV_PROXY": "1"}
-
-
-def _shown(name: str, home: Path | None, layout: "LoopbackLayout | None") -> "list[tuple[Path, Path]]":
+def _shown(name: str, home: Path | None, network: "JailNetwork | None") -> "list[tuple[Path, Path]]":
     """Small files of /etc: the time zone and, for allowed hosts, hosts and nsswitch.conf."""
     zone = Path("/etc/localtime")
     shown = [(zone.resolve(), zone)] if zone.exists() else []
-    if layout is None:
-        return shown
-    folder = packages.place(name, home) / "etc"
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    hosts = "".join(f"{address} {host}\n" for host, address in layout.names.items())
-    for file, text in (("hosts", hosts), ("nsswitch.conf", NSSWITCH)):
-        new = folder / f".{file}-{os.getpid()}"
-        new.write_text(text)
-        new.chmod(0o644)
-        new.replace(folder / file)  # atomic, for others who start the same server
-        shown.append((folder / file, Path("/etc") / file))
-    return shown
-
-
-async def _open_proxy(
-    name: str, box: JailedProcess, domains: "AllowedHosts", layout: "LoopbackLayout", resolve: "Resolve | None"
-) -> "EgressProxy":
-    from toolgate.network.egress_proxy import EgressProxy
-    from toolgate.network.resolver import resolve as resolve_name
-    from toolgate.sandbox.jails.process import Process
-
-    if not isinstance(box, Process):
-        raise Unavailable("This jail has no network of its own.")
-    listeners = await box.listeners()
-    opened = EgressProxy(name, domains, resolve=resolve or resolve_name)
-    await opened.serve(listeners, layout.places)
-    return opened
+    return shown if network is None else shown + network.write_files(packages.place(name, home) / "etc")

@@ -17,7 +17,7 @@ from typing import IO
 import msgspec
 
 from toolgate.errors import InvalidInput
-from toolgate.sandbox.jail import Feature, ProgramFolder, ResourceLimits, Spec, Stopped, Unavailable
+from toolgate.sandbox.jail import NETWORK_ADVICE, Feature, ProgramFolder, ResourceLimits, Spec, Stopped, Unavailable
 from toolgate.sandbox.jails import containers, identity, launch, process, seccomp
 from toolgate.sandbox.jails.child_descriptors import ChildPipe
 from toolgate.sandbox.jails.containers import CONTAINER_SCRATCH, Engine, new_name, run_words, seen
@@ -162,6 +162,8 @@ class Docker:
     async def start(self, spec: Spec) -> Container:
         if self._image is None:
             raise Unavailable("no image is set for it (sandbox.docker_image)")
+        if spec.network != "none":
+            raise Unavailable("A container cannot be kept to some hosts here; bubblewrap can.", suggestion=NETWORK_ADVICE)
         if spec.layers:
             raise Unavailable(f"A container's changes cannot be kept apart from {spec.layers[0]}.")
         await self._opened()

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from toolgate.sandbox.jail import STARTS_OTHERS, Feature, Spec, Unavailable
+from toolgate.sandbox.jail import NETWORK_ADVICE, STARTS_OTHERS, Feature, Spec, Unavailable
 from toolgate.sandbox.jails import identity, inside_files, launch, process, seccomp
 from toolgate.sandbox.jails.child_descriptors import ChildPipe
 from toolgate.sandbox.jails.identity import Identity
@@ -130,7 +130,9 @@ def refuse_what_cannot_be_held(spec: Spec, found: int) -> None:
     if found < LANDLOCK_VERSION:
         raise Unavailable(f"Landlock version {LANDLOCK_VERSION} is needed (Linux 6.2); this kernel has {found or 'none'}.")
     if spec.network == "loopback":
-        raise Unavailable("Landlock cannot let a program reach some hosts and no others; bubblewrap can.")
+        raise Unavailable(
+            "Landlock cannot let a program reach some hosts and no others; bubblewrap can.", suggestion=NETWORK_ADVICE
+        )
     if spec.profile in STARTS_OTHERS and found < HOLDS_SIGNALS:
         raise Unavailable(f"For commands, Landlock has to hold signals: version {HOLDS_SIGNALS} (Linux 6.12), not {found}.")
     if len(spec.pieces) > MAX_PIECES:

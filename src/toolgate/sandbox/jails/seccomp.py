@@ -144,7 +144,7 @@ def program(profile: Profile, *, machine: str | None = None, alone: bool = False
     ]
     if machine == "x86_64":
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
-    for name, block in (_looked_at(profile, alone) | _sockets(network)).items():
+    for name, block in (_looked_at(profile, alone) | _sockets(profile, network)).items():
         if name in known:
             code += [(_EQUAL, 0, len(block), known[name]), *block]
     allowed = _allowed(profile, alone) | (set() if network == "none" else set(_NETWORK.split()))
@@ -195,11 +195,12 @@ def _looked_at(profile: Profile, alone: bool) -> dict[str, list[Instruction]]:
     return blocks
 
 
-def _sockets(network: Network) -> dict[str, list[Instruction]]:
-    """Those of the internet; in a network of its own, also those of the machine, which on the host's would reach others."""
+def _sockets(profile: Profile, network: Network) -> dict[str, list[Instruction]]:
+    """Those of the internet; for servers in a network of their own, also those of the machine, which on the host's would
+    reach others. A command works in a folder of the host, in which a socket of somebody else may stand."""
     if network == "none":
         return {}
-    families = (_INET, _INET6, _UNIX) if network == "loopback" else (_INET, _INET6)
+    families = (_INET, _INET6, _UNIX) if network == "loopback" and profile == "server" else (_INET, _INET6)
     # Not EPERM: libraries try what a machine may not have, and know these.
     block = [*_require(0, families, EAFNOSUPPORT), *_require(1, (_STREAM, _DATAGRAM), EPROTONOSUPPORT, bits=_KIND)]
     block += [*_require(2, _PROTOCOLS, EPROTONOSUPPORT), _PASS]

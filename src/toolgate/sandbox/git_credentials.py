@@ -1,0 +1,45 @@
+"""The user name and password in the URL of a git command, handed to git by its environment.
+
+Arguments can be read by everybody who may list processes, and git passes its URL on to others; of its environment, only the
+program's own user knows. Nothing else of the host's is offered to git: no credential helper, no key, no .netrc.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
+
+LOGIN_URL = re.compile(r"(?P<scheme>https?://)(?P<login>[^/@\s?#]+)@(?P<place>[^/@\s?#]+)(?P<rest>(?:[/?#].*)?)", re.DOTALL)
+
+
+class GitLogin(NamedTuple):
+    """A git command without the credentials that stood in it."""
+
+    words: list[str]
+    environment: dict[str, str]
+    values: tuple[str, ...]
+    """What must not be given out, besides the credentials as they were written."""
+
+
+def git_login(words: Sequence[str]) -> GitLogin:
+    """Takes the credentials out of a command. They are sent to their own host only. No hook of the repository runs then:
+    it could read them."""
+    plain, settings, values = [], [], []
+    for word in words:
+        found = LOGIN_URL.fullmatch(word)
+        if found is None:
+            plain.append(word)
+            continue
+        user, _, password = found["login"].partition(":")
+        value = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+        values += [value, unquote(password)] if password else [value]
+        settings.append((f"http.{found['scheme']}{found['place']}/.extraHeader", f"Authorization: Basic {value}"))
+        plain.append(f"{found['scheme']}{found['place']}{found['rest']}")
+    environment = {"GIT_TERMINAL_PROMPT": "0"}  # nobody could answer
+    if settings:
+        settings.append(("core.hooksPath", "/dev/null"))
+        environment["GIT_CONFIG_COUNT"] = str(len(settings))
+    for number, (key, value) in enumerate(settings):
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return GitLogin(plain, environment, tuple(values))
