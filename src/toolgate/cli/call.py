@@ -51,6 +51,7 @@ class CallOptions:
         None
     )
     yes: Annotated[bool, option("--yes", "Approve the call as the person at this machine.")] = False
+    verbose: Annotated[bool, option("--verbose", "Show what the call's record logged: what held its code, say.")] = False
     timeout: Annotated[float | None, option("--timeout SECONDS", "Give up sooner than the tool's own limit.")] = None
 
     def check(self) -> None:
@@ -90,11 +91,13 @@ def call(
     if whole is None and (given or options.approval is None):
         whole = {}
     try:
-        outcome, advice = asyncio.run(_call(ctx, name, whole, given, actor, options))
+        outcome, advice, logs = asyncio.run(_call(ctx, name, whole, given, actor, options))
     except KeyboardInterrupt:
         return _interrupted()
-    if not answered(outcome.to_json()):
+    if not answered({**outcome.to_dict(), "logs": logs} if options.verbose else outcome.to_json()):
         show_outcome(outcome, actor, advice)
+        for line in logs:
+            note((f"{line['level']}: {line['message']}", "dim"))
     return exit_code(outcome)
 
 
@@ -130,8 +133,8 @@ async def _call(
     given: Sequence[RawArgument],
     actor: Actor,
     options: CallOptions,
-) -> tuple[Outcome, str | None]:
-    """The outcome, and for a person why a tool was not found."""
+) -> tuple[Outcome, str | None, list[dict[str, str]]]:
+    """The outcome, for a person why a tool was not found, and what its record logged, if that is wanted."""
     spinner = None if as_json() or not has_spinner() else Spinner(name)
     async with opened(ctx) as app:
         quiet = nullcontext if spinner is None else spinner.paused
@@ -149,7 +152,18 @@ async def _call(
                 approval=options.approval, timeout=options.timeout, request_id=options.request_id,
                 workspace=options.workspace, door="cli", caller=spinner,
             )  # fmt: skip
-        return outcome, None if as_json() or outcome.error is None else await _advice(app, name, actor, outcome.error.code)
+        logs = await _logs(app, outcome.id) if options.verbose else []
+        if as_json() or outcome.error is None:
+            return outcome, None, logs
+        return outcome, await _advice(app, name, actor, outcome.error.code), logs
+
+
+async def _logs(app: App, id: str) -> list[dict[str, str]]:
+    """The lines that a call wrote into its record."""
+    from toolgate.cli.audit import AuditRecord  # not wanted by every call, and its imports take a while
+
+    records = [AuditRecord(*row) for row in await app.audit.of_call(id)]
+    return [line for record in records if isinstance(record.content, dict) for line in record.content.get("logs", ())]
 
 
 async def _advice(app: App, name: str, actor: Actor, code: str) -> str | None:

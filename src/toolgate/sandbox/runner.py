@@ -90,8 +90,11 @@ class SandboxRunner:
 
 
 def value_of(ctx: InvokeContext, ran: CodeResult) -> Any:
-    """The value that code gave; raises if it failed or was stopped. Its log lines go into the call's record."""
+    """The value that code gave; raises if it failed or was stopped. Its log lines, and what held it, go into the call's
+    record: a model does not need them."""
     ctx.used(f"sandbox:{ran.lane}:{ran.jail}")
+    means = ", ".join(f"{feature} by {how}" for feature, how in ran.enforced.items())
+    ctx.log(f"held by {ran.jail}: {means}", "debug")
     for line in ran.logs:
         ctx.log(line.message, line.level)
     if ran.stopped is not None:

@@ -35,14 +35,11 @@ class LogLine(TypedDict):
 
 
 class Executed(TypedDict):
-    """What code gave: its value, what it wrote, and what held it while it ran."""
+    """What code gave: its value, and what it wrote."""
 
     result: Any
     stdout: str
     stderr: str
-    language: str
-    lane: str
-    enforced: dict[str, str]
     logs: NotRequired[list[LogLine]]
 
 
@@ -97,9 +94,6 @@ async def code_execute(
         "result": value_of(ctx, ran),
         "stdout": ran.stdout,
         "stderr": ran.stderr,
-        "language": language,
-        "lane": ran.lane,
-        "enforced": {"by": ran.jail, **{str(feature): means for feature, means in ran.enforced.items()}},
     }
     if ran.logs:
         executed["logs"] = [{"level": line.level, "message": line.message} for line in ran.logs]
