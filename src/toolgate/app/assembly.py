@@ -49,7 +49,9 @@ from toolgate.mcp.runner import McpRunner
 from toolgate.mcp.server_settings import named_servers
 from toolgate.memory import Memory
 from toolgate.model import Call, CommandEntry, Outcome, Tier
+from toolgate.network.a2a import A2aClient
 from toolgate.network.http_client import HttpClient
+from toolgate.network.searxng import SearxngClient
 from toolgate.pipeline.context import InvokeContext, Providers
 from toolgate.pipeline.hooks import HookSet
 from toolgate.pipeline.invoke import Pipeline
@@ -245,10 +247,12 @@ class Parts:
             )
 
     def _make_network(self) -> None:
-        """The HTTP client of the built-in tools."""
-        network = self.settings.network
+        """The HTTP client of the built-in tools, and the services that they reach with it."""
+        settings, network = self.settings, self.settings.network
         self.http = HttpClient(network.allow, network.ports)
-        self.providers.everywhere[HttpClient] = self.http
+        searxng = SearxngClient(self.http, settings.search.searxng_url)
+        agents = A2aClient(self.http, settings.a2a.agents)
+        self.providers.everywhere.update({HttpClient: self.http, SearxngClient: searxng, A2aClient: agents})
 
     def _make_memory(self) -> None:
         """Search by meaning, and the notes that agents keep."""

@@ -78,6 +78,11 @@ class HttpClient:
         """Lets go of lookups that are under way; connections end with their requests."""
         self._resolver.close()
 
+    def is_allowed(self, url: str) -> bool:
+        """True for URLs of hosts that the operator named in `network.allow`. Raises as `request` for what is no URL."""
+        found = parse_url(url)
+        return self._allowed.leave(found.host, found.port) == "any"
+
     async def request(
         self,
         method: str,

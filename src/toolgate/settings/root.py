@@ -12,7 +12,7 @@ from toolgate.settings.audit import AuditSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
-from toolgate.settings.network import NetworkSettings
+from toolgate.settings.network import A2aSettings, NetworkSettings, SearchSettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
@@ -77,6 +77,8 @@ class Settings(Section):
     secrets: SecretSettings = SecretSettings()
     sandbox: SandboxSettings = SandboxSettings()
     network: NetworkSettings = NetworkSettings()
+    search: SearchSettings = SearchSettings()
+    a2a: A2aSettings = A2aSettings()
     servers: dict[str, ServerSettings] = Field(default_factory=dict)
     """MCP servers, by the name that their tools' names begin with. `toolgate servers add` keeps more in the store."""
     mcp: McpSettings = McpSettings()

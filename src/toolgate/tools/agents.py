@@ -1,0 +1,91 @@
+"""`a2a_chat`: a message to another agent over the A2A protocol, and its answer."""
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from toolgate.errors import InvalidInput, ToolError
+from toolgate.model import Capability, ErrorCase, Example
+from toolgate.network.a2a import UNDER_WAY, A2aClient, AgentReply, AgentState
+from toolgate.pipeline.context import InvokeContext
+from toolgate.registry.decorator import tool
+
+Text = Annotated[str, Field(max_length=100_000, json_schema_extra={"x-path": False, "x-command": False})]
+AgentUrl = Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extra={"x-path": False})]
+
+
+class AgentAnswer(TypedDict):
+    """What the agent said. To go on, send context_id; if the state is input_required or working, task_id too."""
+
+    agent: str
+    state: AgentState
+    text: str
+    context_id: str | None
+    task_id: str | None
+
+
+@tool(
+    tier="external_api",
+    category="service",
+    timeout=310,
+    tags=["agent", "a2a"],
+    capabilities=[Capability(action="chat", description="Chat with another agent")],
+    errors=[
+        ErrorCase("SECURITY_VIOLATION", "the agent is private and not in `a2a.agents`, or leads elsewhere", "name it there"),
+        ErrorCase("MISSING_AUTH", "the agent wants a credential", "give authorization"),
+        ErrorCase("INVOCATION_ERROR", "the agent failed, rejected the task or does not speak A2A", "see the message"),
+        ErrorCase("CONNECTION_ERROR", "the agent cannot be reached", "try again later"),
+        ErrorCase("TIMEOUT", "the agent does not take the message in time", "try again later"),
+    ],
+    examples=[
+        Example(name="Ask", arguments={"agent_url": "https://api.example.com/agent", "message": "What can you do?"})
+    ],
+)  # fmt: skip
+async def a2a_chat(
+    ctx: InvokeContext,
+    agent_url: AgentUrl,
+    message: Text,
+    context_id: str = "",
+    task_id: str = "",
+    authorization: str = "",
+    timeout: Annotated[float, Field(gt=0, le=300)] = 60,
+) -> AgentAnswer:
+    """Chat with an A2A agent.
+
+    Args:
+        agent_url: Where the agent is, or its name in the settings.
+        message: Empty to wait for task_id.
+        context_id: Of the conversation to go on with.
+        task_id: Of a task that waits for input, or is working.
+        authorization: "Bearer {{secret:NAME}}", if it wants one.
+        timeout: Seconds to wait for the task; then its state is working.
+    """
+    if not message.strip() and not task_id:
+        raise InvalidInput("There is nothing to say.", suggestion="Give message, or task_id to wait for.")
+    client: A2aClient = ctx.get(A2aClient)
+    headers = {"authorization": authorization} if authorization else {}
+    agent = await client.find(agent_url, headers)
+    ctx.used(agent.url)
+    reply = AgentReply("", "working", context_id or None, task_id or None)
+    if message.strip():
+        reply = await client.send(agent, message, headers, context=context_id or None, task=task_id or None)
+    if reply.state in UNDER_WAY and reply.task_id is not None:
+        waited = await client.wait(agent, reply.task_id, headers, min(timeout, ctx.time_limit - 5))
+        reply = waited._replace(context_id=waited.context_id or reply.context_id)
+    _check(reply, agent.name)
+    return {
+        "agent": agent.name, "state": reply.state, "text": reply.text, "context_id": reply.context_id,
+        "task_id": reply.task_id,
+    }  # fmt: skip
+
+
+def _check(reply: AgentReply, agent: str) -> None:
+    words = f": {reply.text[:500]}" if reply.text else "."
+    if reply.state == "auth_required":
+        raise ToolError(
+            f"{agent} wants a credential{words}", code="MISSING_AUTH",
+            suggestion='Give authorization, such as "Bearer {{secret:NAME}}".',
+        )  # fmt: skip
+    if reply.state in ("failed", "canceled", "rejected"):
+        raise ToolError(f"The task of {agent} ended as {reply.state}{words}", details={"state": reply.state})
