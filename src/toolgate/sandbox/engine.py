@@ -180,9 +180,11 @@ class Sandbox:
                 workspace, lambda folder: self._run_spec(connected, stdin, folder, depth, network=network)
             )
 
-    async def run_own(self, spec: Spec, stdin: bytes, *, depth: int = 0) -> CommandResult:
+    async def run_own(
+        self, spec: Spec, stdin: bytes, *, workspace: ProgramFolder | None = None, depth: int = 0
+    ) -> CommandResult:
         """Run a program of Toolgate's own that reads what nobody vouches for. Not in a container: its libraries are here."""
-        return await self._run_spec(spec, stdin, None, depth, await self.server_jail())
+        return await self._run_spec(spec, stdin, workspace, depth, await self.server_jail())
 
     def _network(self, program: str, hosts: Sequence[str], setting: str) -> "JailNetwork":
         from toolgate.network.allowed_hosts import AllowedHosts
