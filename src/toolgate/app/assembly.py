@@ -65,6 +65,7 @@ from toolgate.runners.execution import Execution
 from toolgate.runners.local import LocalRunner
 from toolgate.sandbox.custom.folder import CompiledCode, CustomFolder, CustomTools
 from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.repository import CommitAuthors
 from toolgate.sandbox.runner import SandboxRunner
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.sessions import Sessions
@@ -230,6 +231,7 @@ class Parts:
         )
         self.providers = Providers(self.sessions)
         self.providers.everywhere.update({Sandbox: self.sandbox, Workspaces: self.places, Journal: self.journal})
+        self.providers.everywhere[CommitAuthors] = CommitAuthors(settings.git.author_name, settings.git.author_email)
         self.checks = ArgumentChecks(self)
         self.local = LocalRunner(limits.threads)
         self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self.monotonic, self.redis)

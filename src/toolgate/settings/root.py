@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from toolgate.model import TOOL_NAME, Tier
 from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
+from toolgate.settings.git import GitSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
@@ -76,6 +77,7 @@ class Settings(Section):
     commands: CommandSettings = CommandSettings()
     secrets: SecretSettings = SecretSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    git: GitSettings = GitSettings()
     network: NetworkSettings = NetworkSettings()
     search: SearchSettings = SearchSettings()
     a2a: A2aSettings = A2aSettings()
