@@ -115,8 +115,8 @@ async def test_a_diff_does_not_show_what_no_tool_may_open(app: App, work: Path) 
         output = await done(app, "diff", *args)
         assert "seen" in output["diff"]
         assert "hunter2" not in str(output)
-    for args in (("HEAD~1", "--", ".env"), ("HEAD~1", "--", "config/id_rsa")):
-        outcome = await call(app, "diff", *args)
+    for path in (".env", "config/id_rsa"):
+        outcome = await call(app, "diff", "HEAD~1", "--", path)
         assert outcome.status == "denied", outcome
     (work / ".env").write_text("PASSWORD=hunter3\n")
     assert await done(app, "status") == {"branch": "main", "files": [], "truncated": False}
