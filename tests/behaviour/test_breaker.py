@@ -239,16 +239,16 @@ async def test_looking_says_what_would_happen_and_does_not_try(shared: dict[str,
     app.register(shop.tool)
     async with app:
         entry, plain = app.parts.catalog.resolve("buy", "acme"), app.parts.catalog.resolve("echo", "acme")
-        assert [await app.parts.breakers.look(each) for each in (entry, plain)] == [None, None]
+        assert [await app.parts.breakers.look(each, "default") for each in (entry, plain)] == [None, None]
         for _ in range(2):
             await app.invoke("buy")
-        words = await app.parts.breakers.look(entry)
+        words = await app.parts.breakers.look(entry, "default")
         assert words is not None
         assert "shop failed 2 times in a row" in words
         clock.advance(301)
         if shared:
             let_rest(shared["redis_url"])
-        assert [await app.parts.breakers.look(entry) for _ in range(3)] == [None] * 3
+        assert [await app.parts.breakers.look(entry, "default") for _ in range(3)] == [None] * 3
         shop.healthy = True
         assert code(await app.invoke("buy")) == "ok", "looking must not have taken the trial"
 

@@ -2,7 +2,8 @@
 
 The state is this process's, or all processes' in Redis. Where Redis can't be asked, a process goes by what it has seen
 itself: a breaker spares a failing target, it is no limit that must hold. The target of a tool that a tenant made for itself
-is that tenant's own: it can't shut others out.
+is that tenant's own: it can't shut others out. So is that of a built-in tool: what it reaches depends on the addresses and
+credentials of a tenant.
 """
 
 import asyncio
@@ -86,8 +87,9 @@ class Pass(NamedTuple):
 UNTRIED = Pass(trial=False, failures=0, shared=False)
 
 
-def target_of(entry: Entry, name: str) -> Target:
-    return entry.tool.tenant or "", name
+def target_of(entry: Entry, name: str, tenant: str) -> Target:
+    """The target of a tool for a caller of a tenant."""
+    return entry.tool.tenant or (tenant if entry.tool.source == "builtin" else ""), name
 
 
 class Breakers:
@@ -185,11 +187,11 @@ class Breakers:
 
     # -- what people ask
 
-    async def look(self, entry: Entry) -> str | None:
-        """Why a call of a tool would be refused, if it would be; changes nothing."""
+    async def look(self, entry: Entry, tenant: str) -> str | None:
+        """Why a tenant's call of a tool would be refused, if it would be; changes nothing."""
         if entry.target is None:
             return None
-        target = target_of(entry, entry.target)
+        target = target_of(entry, entry.target, tenant)
         failures, wait = self._look(target)
         if self._redis is not None:
             with contextlib.suppress(CoordinationError):

@@ -80,8 +80,8 @@ class Execution:
                 await on.did_execute(ctx)
             return ctx.result
 
-    async def explain(self, _ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
-        broken = await self.breakers.look(entry)
+    async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
+        broken = await self.breakers.look(entry, ctx.call.actor.tenant)
         yield GateVerdict("breaker", "deny" if broken else "pass", broken or "circuit closed")
         runs = entry.kind in self.runners
         words = f"kind {entry.kind}" if runs else f"nothing here runs kind {entry.kind}"
@@ -105,7 +105,7 @@ class Execution:
     async def _through_breaker(self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
         if entry.target is None:
             return await runner.run(ctx, entry, arguments)
-        target = target_of(entry, entry.target)
+        target = target_of(entry, entry.target, ctx.call.actor.tenant)
         entered = self.breakers.enter(target, ctx.call.id, ctx.time_limit)
         passed = entered if isinstance(entered, Pass) else await self._entered(target, ctx.call.id, entered)
         verdict: Verdict = "nothing"
