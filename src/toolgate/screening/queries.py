@@ -20,7 +20,9 @@ CHANGING = frozenset(("insert", "update", "delete", "merge"))
 
 HARMLESS = re.compile(
     r"pg_(?:size_pretty|size_bytes|(?:total_)?relation_size|table_size|indexes_size|database_size|column_size|typeof"
-    r"|get_[a-z_]+|[a-z_]+_is_visible|encoding_to_char|char_to_encoding|is_in_recovery|postmaster_start_time|backend_pid"
+    r"|get_(?:viewdef|functiondef|function_[a-z_]+|indexdef|constraintdef|triggerdef|ruledef|expr|serial_sequence|partkeydef"
+    r"|partition_constraintdef|statisticsobjdef[a-z_]*|userbyid|keywords|object_address|publication_tables"
+    r"|replica_identity_index|catalog_foreign_keys|wait_events)|[a-z_]+_is_visible|encoding_to_char|char_to_encoding|is_in_recovery|postmaster_start_time|backend_pid"
     r"|collation_for|describe_object|identify_object|index_column_has_property|options_to_table|conf_load_time)"
 )
 """Of the functions that begin with pg_, those that tell something about tables. All others are refused."""
@@ -61,13 +63,21 @@ PRIVATE = frozenset(
     (
         "pg_authid", "pg_shadow", "pg_user_mapping", "pg_user_mappings", "pg_largeobject", "pg_hba_file_rules",
         "pg_ident_file_mappings", "pg_file_settings", "pg_subscription", "pg_stat_ssl", "pg_stat_gssapi",
+        "user_mapping_options", "_pg_user_mappings", "decrypted_secrets",
     )
 )  # fmt: skip
 """Tables of the system that hold passwords, or what the machine is made of."""
+PRIVATE_SCHEMAS = frozenset(("vault", "pgsodium"))
+"""Schemas of extensions that keep secrets and keys."""
+CALLABLE_SCHEMAS = frozenset(("pg_catalog", "information_schema", "public", "extensions"))
+"""Schemas whose functions may be called by their full name, if nothing else is said against them. Extensions that act
+(cron.schedule, net.http_post, graphql.resolve, pgmq.send …) have their own."""
 
 SPACE = re.compile(r"[ \t\n\r\f\v]+")
 WORD = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff]*")
 NUMBER = re.compile(r"[0-9]+|\.[0-9]+")
+PARAMETER = re.compile(r"\$[0-9]{1,5}(?![A-Za-z0-9_$\u0080-\U0010ffff])")
+"""A parameter, `$1`: a tag of a dollar quote never begins with a digit."""
 TEXT = re.compile(r"'(?:[^']|'')*'")
 QUOTED = re.compile(r'"(?:[^"]|"")+"')
 UNICODE = re.compile(r"[uU]&['\"]")
@@ -79,6 +89,8 @@ class Token(NamedTuple):
     """Words and names in small letters."""
 
 
+OPEN = Token("sign", "(")
+EXPLAINING = frozenset(("analyze", "analyse", "verbose"))
 LOCKING = frozenset(Token("word", word) for word in ("update", "share", "no", "key"))
 """Words that follow FOR where rows are locked."""
 
@@ -99,6 +111,7 @@ def check_query(sql: str) -> None:
         before, after = _at(tokens, place - 1), _at(tokens, place + 1)
         _check_word(token, before, after)
         _check_name(token, before, after)
+        _check_schema(token, before, after, _at(tokens, place - 2))
 
 
 # -- how PostgreSQL reads it
@@ -123,6 +136,8 @@ def _token(sql: str, place: int) -> tuple[Token, int]:
         if "\\'" in text[0]:
             raise _refused("a backslash stands before a quote")
         return Token("text", text[0]), text.end()
+    if (parameter := PARAMETER.match(sql, place)) is not None:
+        return Token("number", parameter[0]), parameter.end()
     if (quoted := QUOTED.match(sql, place)) is not None:
         return Token("quoted", quoted[0][1:-1].replace('""', '"').lower()), quoted.end()
     if (number := NUMBER.match(sql, place)) is not None:
@@ -139,7 +154,7 @@ def _token(sql: str, place: int) -> tuple[Token, int]:
 def _doubtful(sql: str, place: int) -> str | None:
     if sql.startswith(("--", "/*", "*/"), place):
         return "it has a comment"
-    if sql[place] == "$":
+    if sql[place] == "$" and PARAMETER.match(sql, place) is None:
         return "it has a dollar sign outside of a string"
     if sql[place] in "\\\0":
         return "it has a backslash outside of a string"
@@ -152,31 +167,29 @@ def _doubtful(sql: str, place: int) -> str | None:
 
 
 def _check_begin(tokens: Sequence[Token]) -> None:
-    rest = list(tokens)
-    if rest and rest[0] == Token("word", "show"):
-        if not 2 <= len(rest) <= 4 or any(token.kind not in ("word", "quoted") and token.value != "." for token in rest):
+    if tokens and tokens[0] == Token("word", "show"):
+        if not 2 <= len(tokens) <= 4 or any(token.kind not in ("word", "quoted") and token.value != "." for token in tokens):
             raise _refused("SHOW takes the name of a setting")
         return
-    if rest and rest[0] == Token("word", "explain"):
-        rest = _explained(rest[1:])
-    while rest and rest[0] == Token("sign", "("):
-        rest = rest[1:]
-    first = rest[0] if rest else Token("sign", "")
-    if first.kind != "word" or first.value not in ASKING:
+    place = _explained(tokens) if tokens and tokens[0] == Token("word", "explain") else 0
+    while _at(tokens, place) == OPEN:
+        place += 1
+    first = _at(tokens, place)
+    if first is None or first.kind != "word" or first.value not in ASKING:
         raise _refused("it does not begin with SELECT, WITH, VALUES, TABLE, SHOW or EXPLAIN")
 
 
-def _explained(tokens: list[Token]) -> list[Token]:
-    """The statement that EXPLAIN explains; with ANALYZE it is run."""
-    if tokens and tokens[0] == Token("sign", "("):
-        inner = _at(tokens, 1)
+def _explained(tokens: Sequence[Token]) -> int:
+    """The place of the statement that EXPLAIN explains; with ANALYZE it is run."""
+    place, inner = 1, _at(tokens, 2)
+    if _at(tokens, 1) == OPEN:
         if inner is not None and inner.kind == "word" and inner.value not in ASKING:
-            close = tokens.index(Token("sign", ")")) if Token("sign", ")") in tokens else len(tokens)
-            return tokens[close + 1 :]
-        return tokens
-    while tokens and tokens[0] in (Token("word", "analyze"), Token("word", "analyse"), Token("word", "verbose")):
-        tokens = tokens[1:]
-    return tokens
+            close = Token("sign", ")")
+            return tokens.index(close) + 1 if close in tokens else len(tokens)
+        return place
+    while (token := _at(tokens, place)) is not None and token.kind == "word" and token.value in EXPLAINING:
+        place += 1
+    return place
 
 
 def _check_word(token: Token, before: Token | None, after: Token | None) -> None:
@@ -204,11 +217,21 @@ def _check_name(token: Token, before: Token | None, after: Token | None) -> None
     name = token.value
     if name in PRIVATE:
         raise _refused(f"it reads {name}, which is not for queries")
-    called = after == Token("sign", "(")
+    called = after == OPEN
     systems = name.startswith("pg_") and not HARMLESS.fullmatch(name) and (called or name not in TABLES)
     acting = ACTING if called else ACTING_ON_ONE if before == Token("sign", ".") else None
     if systems or (acting is not None and acting.fullmatch(name)):
         raise _refused(f"it names {name}, which does more than ask")
+
+
+def _check_schema(token: Token, before: Token | None, after: Token | None, schema: Token | None) -> None:
+    if token.kind not in ("word", "quoted"):
+        return
+    dot = Token("sign", ".")
+    if after == dot and token.value in PRIVATE_SCHEMAS:
+        raise _refused(f"it reads the schema {token.value}, which is not for queries")
+    if before == dot and after == OPEN and (schema is None or schema.value not in CALLABLE_SCHEMAS):
+        raise _refused(f"it calls {token.value} of a schema whose functions may act")
 
 
 def _at(tokens: Sequence[Token], place: int) -> Token | None:
