@@ -3,6 +3,7 @@ becomes its arguments, and what its docstring says of each (Google or Sphinx sty
 
 import inspect
 import re
+from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -57,6 +58,7 @@ class FunctionSchema:
             if isinstance(parameter.default, FieldInfo):
                 self._filled.add(f"p{len(self._names)}")
             plain = plain and _is_plain(hint) and not self._filled
+            plain = plain and public_name(parameter.name) == parameter.name
             fields[f"p{len(self._names)}"] = _field(parameter, described.get(parameter.name))
             self._names.append(parameter.name)
         try:
@@ -88,19 +90,26 @@ class FunctionSchema:
             for index, name in enumerate(self._names)
             if f"p{index}" in made.model_fields_set or f"p{index}" in self._filled
         }
-        extra = {name: value for name, value in arguments.items() if name not in self._names}
+        known = set(map(public_name, self._names))
+        extra = {name: value for name, value in arguments.items() if name not in known}
         return given | extra
 
     def _refuse(self, path: str, message: str) -> DefinitionError:
         return DefinitionError(self._tool_name, [Fault(path, message)])
 
 
+def public_name(parameter: str) -> str:
+    """The name of the argument for a parameter: the same, but `from` for `from_`, since no parameter can be a keyword."""
+    bare = parameter.removesuffix("_")
+    return bare if iskeyword(bare) else parameter
+
+
 def _field(parameter: inspect.Parameter, described: str | None) -> tuple[Any, Any]:
-    """Hint and default for pydantic, under the parameter's own name whatever it is, with the docstring's words unless
+    """Hint and default for pydantic, under the argument's name whatever it is, with the docstring's words unless
     `Annotated[…, Field(description=…)]` or a `Field` default already has some."""
     hint = Any if parameter.annotation is parameter.empty else parameter.annotation
     given = [*getattr(hint, "__metadata__", ()), parameter.default]
-    named: dict[str, Any] = {"alias": parameter.name}
+    named: dict[str, Any] = {"alias": public_name(parameter.name)}
     if described and not any(isinstance(part, FieldInfo) and part.description for part in given):
         named["description"] = described
     return Annotated[hint, Field(**named)], ... if parameter.default is parameter.empty else parameter.default
