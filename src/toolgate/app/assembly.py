@@ -14,6 +14,7 @@ import orjson
 
 from toolgate.app.events import Events
 from toolgate.app.secrets import ServerSecrets
+from toolgate.app.services import make_services
 from toolgate.app.sync import PolicySync, StoreSync
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
@@ -106,6 +107,7 @@ class Parts:
         self._make_memory()
         self._make_documents()
         self._make_secrets()
+        self._make_services()
         self._make_servers(keeps_servers)
         self._make_gates()
         self._make_pipeline()
@@ -279,6 +281,11 @@ class Parts:
         )
         self.secrets = Secrets(*sources, use=settings.secrets.use)
         self.server_secrets = ServerSecrets(self.secrets)
+
+    def _make_services(self) -> None:
+        """The clients of external services."""
+        self.services = make_services(self.settings.services, self.http, self.secrets.lend)
+        self.providers.everywhere.update(self.services)
 
     def _make_servers(self, keeps_servers: bool) -> None:
         """MCP servers, and their tools in the catalog."""

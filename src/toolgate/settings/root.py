@@ -19,6 +19,7 @@ from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
 from toolgate.settings.section import Section, anchored_path
 from toolgate.settings.servers import McpSettings, ServerSettings, ServeSettings, SessionSettings
+from toolgate.settings.services import ServicesSettings
 from toolgate.trust import working_directory
 
 SQLITE = "sqlite:///"
@@ -88,6 +89,7 @@ class Settings(Section):
     sessions: SessionSettings = SessionSettings()
     audit: AuditSettings = AuditSettings()
     memory: MemorySettings = MemorySettings()
+    services: ServicesSettings = ServicesSettings()
 
     _read_from: Path | None = None
     """The file that was read."""

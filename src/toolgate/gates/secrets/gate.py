@@ -13,7 +13,7 @@ from toolgate.errors import CallError, Denied, SettingsError, StoreError
 from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, NAME, REFERENCE, Owner, key_of, keys_for
 from toolgate.gates.secrets.sources import Source
 from toolgate.jsontext import texts_in, with_texts
-from toolgate.model import Actor, Entry, Outcome
+from toolgate.model import Actor, Auth, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.held_resources import HoldingGate, hold
@@ -138,22 +138,30 @@ class Secrets(HoldingGate):
 
     # -- one secret
 
+    def lend(self, ctx: InvokeContext, auth: Auth) -> str:
+        """A credential that some calls of a tool need besides the one that it declares; masked as that one is. Raises Denied
+        if there is none."""
+        if ctx.entry is None:
+            raise LookupError("no tool was found for this call")
+        value = self._credential(auth, ctx.entry, ctx.call.actor)
+        if value is None:
+            raise _missing(auth)
+        if ctx.id not in self._in_use:
+            hold(ctx, self)
+        ctx.injected = self._in_use[ctx.id] = tuple(dict.fromkeys((*ctx.injected, value)))
+        return value
+
     def credential(self, entry: Entry, actor: Actor) -> str | None:
         """The credential that a tool declared it needs."""
-        auth = entry.auth
-        if auth is None:
-            return None
+        return None if entry.auth is None else self._credential(entry.auth, entry, actor)
+
+    def _credential(self, auth: Auth, entry: Entry, actor: Actor) -> str | None:
         refusal = None if is_code(entry) else self.uses.refusal(auth.config_key, entry, actor.tenant)
         if refusal is not None and auth.required:
             raise refusal
         value = None if refusal is not None else self._look_up(auth.config_key, actor)
         if value is None and auth.required:
-            raise Denied(
-                "MISSING_AUTH",
-                f"The tool needs the credential {auth.config_key}, which is not set.",
-                suggestion=_how_to_set(auth.config_key, auth.setup_url),
-                details={"missing": auth.config_key, "setup_url": auth.setup_url},
-            )
+            raise _missing(auth)
         return value
 
     def _value(self, name: str, entry: Entry, actor: Actor) -> str:
@@ -185,6 +193,15 @@ class Secrets(HoldingGate):
                 details={"missing": name},
                 reason=f"secrets cannot be read: {error.message}",
             ) from None
+
+
+def _missing(auth: Auth) -> Denied:
+    return Denied(
+        "MISSING_AUTH",
+        f"The tool needs the credential {auth.config_key}, which is not set.",
+        suggestion=_how_to_set(auth.config_key, auth.setup_url),
+        details={"missing": auth.config_key, "setup_url": auth.setup_url},
+    )
 
 
 def _error(look: Callable[..., object], *of: object) -> CallError | None:

@@ -1,0 +1,29 @@
+"""Makes the clients of external services from the settings."""
+
+from collections.abc import Callable
+from typing import Any
+
+from toolgate.model import Auth
+from toolgate.network.http_client import HttpClient
+from toolgate.pipeline.context import InvokeContext
+from toolgate.services.credentials import Credentials
+from toolgate.services.netlify import Netlify
+from toolgate.services.sendgrid import SendGrid
+from toolgate.services.stripe import Stripe
+from toolgate.services.supabase import Supabase
+from toolgate.services.vercel import Vercel
+from toolgate.settings.services import ServicesSettings
+
+
+def make_services(
+    services: ServicesSettings, http: HttpClient, lend: Callable[[InvokeContext, Auth], str]
+) -> dict[type[Any], Any]:
+    """The clients, each under its class, as tools ask for them. `lend` finds a credential for a call."""
+    return {
+        Stripe: Stripe(services.stripe.base_url, http),
+        SendGrid: SendGrid(services.sendgrid.base_url, http),
+        Vercel: Vercel(services.vercel.base_url, http, services.vercel.team),
+        Netlify: Netlify(services.netlify.base_url, http),
+        Supabase: Supabase(services.supabase, http),
+        Credentials: Credentials(lend),
+    }
