@@ -80,7 +80,8 @@ class ApprovalsFacet(CallableFacet):
         tool, key = (asked.tool, waiting.idempotency_key) if outer is None else (outer.tool_name, outer.idempotency_key)
         default = Call("", tool, None, asked.actor, asked.session, door=asked.door)
         where = None
-        if asked.workspace.startswith("/") and self._parts.places.chosen(default) is None:
+        moved = asked.workspace.startswith("/") and asked.workspace != self._parts.checks.workspace(default)
+        if moved and self._parts.places.chosen(default) is None:
             where = asked.workspace  # of its door; what an operator pointed elsewhere since is not approved any more
         return await self._invoke(
             tool, actor=asked.actor, session=asked.session, idempotency_key=key, approval=id, door=asked.door,

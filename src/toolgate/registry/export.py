@@ -49,7 +49,7 @@ def mcp_definition(entry: Entry) -> dict[str, Any]:
     shape = _named(entry, inputSchema=_object(tool.input_schema), annotations=_annotations(entry))
     if isinstance(title := tool.annotations.get("title"), str) and title:
         shape["title"] = title
-    if has_object_output(tool):
+    if has_object_output(tool) and tool.source != "builtin":  # there are dozens, and some clients have models read them all
         shape["outputSchema"] = tool.output_schema
     return shape
 

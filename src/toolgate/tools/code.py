@@ -12,13 +12,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.errors import CallError, InvalidInput
-from toolgate.model import NANO, Capability, SpendingLimit, nano
+from toolgate.model import NANO, Capability, ErrorCase, Example, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 from toolgate.sandbox.engine import Language, Sandbox
 from toolgate.sandbox.runner import value_of
 from toolgate.sandbox.worker_protocol import Refusal, given
-from toolgate.tools.commands import Milliseconds, Workspace, seconds_for, workspace_of
+from toolgate.tools.commands import SANDBOX_ERRORS, Milliseconds, Workspace, seconds_for, workspace_of
 
 Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extra={"x-command": False, "x-path": False})]
 MAX_PROGRAM_CALLS = 10_000
@@ -58,7 +58,13 @@ class ProgramRan(TypedDict):
     category="development",
     tags=["executor", "code"],
     capabilities=[Capability(action="execute", description="Run code", requires_confirmation=True)],
-)
+    errors=[*SANDBOX_ERRORS, ErrorCase("INVALID_INPUT", "session_files is asked for with TypeScript.", "Use Python.")],
+    examples=[
+        Example(name="Add squares", arguments={"code": "sum(n * n for n in range(10))"},
+                output={"result": 285, "stdout": "", "stderr": ""}),
+        Example(name="TypeScript", arguments={"code": "return [3, 1, 2].sort();", "language": "typescript"}),
+    ],
+)  # fmt: skip
 async def code_execute(
     ctx: InvokeContext,
     code: Code,
@@ -105,6 +111,13 @@ async def code_execute(
     category="development",
     tags=["code", "agent"],
     capabilities=[Capability(action="execute", description="Run a program that calls tools", requires_confirmation=True)],
+    errors=[*SANDBOX_ERRORS, ErrorCase("BUDGET_EXCEEDED", "Its calls would cost more than max_cost_usd.", "Raise it.")],
+    examples=[
+        Example(
+            name="Two calls, one result",
+            arguments={"code": "return (await tools.calculator({expression: '6 * 7'})).result + 1;"},
+        )
+    ],
 )
 async def run_program(
     ctx: InvokeContext,
@@ -115,15 +128,14 @@ async def run_program(
     timeout: Milliseconds | None = None,
 ) -> ProgramRan:
     """Run a program in the sandbox that calls tools: `await tools.NAME({...})` in TypeScript, `tools.NAME(key=value)` in
-    Python. Only what it returns comes back, so large results in between cost nothing. A call that fails throws ToolError.
+    Python. Only its result comes back. A call that fails throws ToolError.
 
     Args:
         code: The program. The result is what it returns (TypeScript) or the value of its last expression (Python).
         language: typescript, javascript or python.
-        max_calls: Calls of tools that it may make.
-        max_cost_usd: What its calls, and those that they make in turn, may cost together; without it, only the budgets
-            hold.
-        timeout: Milliseconds after which it is ended; at most what the setting sandbox.seconds allows.
+        max_calls: Tool calls that it may make.
+        max_cost_usd: What all its calls together may cost.
+        timeout: Milliseconds after which it is ended.
     """
     sandbox: Sandbox = ctx.get(Sandbox)
     seconds = seconds_for(ctx, sandbox, timeout)

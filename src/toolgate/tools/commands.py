@@ -15,7 +15,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput
-from toolgate.model import Capability
+from toolgate.model import Capability, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import jails_commands, tool
 from toolgate.sandbox.engine import Sandbox
@@ -36,6 +36,16 @@ ImageCommand = Annotated[list[str], Field(json_schema_extra={"x-command": False,
 """The program is the image's own: the list of the host's commands says nothing of it."""
 GIT_MOVES = frozenset({"checkout", "cherry-pick", "merge", "pull", "reset", "restore", "revert", "rm", "stash", "switch"})
 """Commands of git that change files of the workspace, to what the repository holds."""
+
+SANDBOX_ERRORS = (
+    ErrorCase("SANDBOX_ERROR", "It raises, does not compile, or meets a limit.", "The message says where; correct it."),
+    ErrorCase("TIMEOUT", "The time is up.", "Do less at once, or raise sandbox.seconds."),
+    ErrorCase("SANDBOX_UNAVAILABLE", "Nothing on this machine can hold it.", "`toolgate doctor` says what is missing."),
+)
+COMMAND_ERRORS = (
+    *SANDBOX_ERRORS,
+    ErrorCase("SECURITY_VIOLATION", "The command is not in commands.allow, or needs a shell.", "Use one that is."),
+)
 
 
 class CommandOutput(TypedDict):
@@ -99,6 +109,8 @@ def seconds_for(ctx: InvokeContext, sandbox: Sandbox, timeout: int | None) -> fl
     category="development",
     tags=["commands"],
     capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
+    errors=COMMAND_ERRORS,
+    examples=[Example(name="Run a script of package.json", arguments={"command": "npm run", "args": ["build"]})],
 )
 @jails_commands
 async def execute_command(
@@ -125,6 +137,8 @@ async def execute_command(
     category="development",
     tags=["commands"],
     capabilities=[Capability(action="execute", description="Run a command", requires_confirmation=True)],
+    errors=COMMAND_ERRORS,
+    examples=[Example(name="Run a script of package.json", arguments={"command": "npm run build"})],
 )
 @jails_commands
 async def bash_execution(
@@ -192,6 +206,8 @@ def done(ended: CommandResult, stderr: str) -> CommandOutput:
     category="development",
     tags=["commands", "docker"],
     capabilities=[Capability(action="execute", description="Run a container", requires_confirmation=True)],
+    errors=SANDBOX_ERRORS,
+    examples=[Example(name="Python of another version", arguments={"image": "python:3.13", "command": ["python", "-V"]})],
 )
 async def docker_run(
     ctx: InvokeContext,
