@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from toolgate.model import TOOL_NAME
+from toolgate.network.allowed_hosts import MAX_HOSTS, parse_host_rule
 from toolgate.settings.section import Section
 
 SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -24,6 +25,16 @@ class SecretUse(Section):
     source: Literal["custom", "openapi", "workflow", "teams"] | None = None
     """Where the tool comes from, if it is neither built in, nor of Python, nor of a server: a name that one source has not
     taken yet, another may."""
+    hosts: tuple[str, ...] = Field(default=(), max_length=MAX_HOSTS)
+    """The hosts that it may be sent to, by built-in tools whose callers choose the URL: `api.example.com`, `*.example.com`,
+    `api.example.com:8443`; or names of `a2a.agents`. Without any, those tools don't get it."""
+
+    @field_validator("hosts")
+    @classmethod
+    def _real_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            parse_host_rule(host)
+        return hosts
 
     @model_validator(mode="after")
     def _one_origin(self) -> "SecretUse":

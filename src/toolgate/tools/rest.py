@@ -14,7 +14,7 @@ from toolgate.network.http_client import HttpClient
 from toolgate.network.http_response import HttpResponse
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
-from toolgate.tools.web import WebUrl, service_error
+from toolgate.tools.web import service_error
 
 MAX_ANSWER_BYTES = 2_000_000
 MAX_GRAPHQL_ERRORS = 5
@@ -26,6 +26,8 @@ SHOWN_HEADERS = (
 """The headers that a caller can use. Others are diagnostics, or cookies."""
 
 NONE: dict[str, Any] = {}
+ApiUrl = Annotated[str, Field(json_schema_extra={"x-path": False})]
+"""Not `format: uri`: a secret reference may stand in it."""
 Body = Annotated[Any, Field(json_schema_extra={"x-path": False})]
 
 
@@ -75,7 +77,7 @@ class ApiAnswer(TypedDict):
 )  # fmt: skip
 async def rest_api_call(
     ctx: InvokeContext,
-    url: WebUrl,
+    url: ApiUrl,
     method: Literal["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"] = "GET",
     headers: dict[str, str] = NONE,
     params: dict[str, Any] = NONE,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.errors import InvalidInput, ToolError
+from toolgate.errors import Failed, InvalidInput, TimedOut, ToolError
 from toolgate.extras import is_installed
 from toolgate.jsontext import valid_text
 from toolgate.model import Capability, ErrorCase, Example
@@ -17,13 +17,13 @@ from toolgate.sandbox.helper_process import run_helper
 
 MAX_PAGE_BYTES = 2_000_000
 MAX_TEXT_CHARS = 100_000
-READ_SECONDS = 10.0
+READ_SECONDS = 5.0
 READABLE = "toolgate.tools.web_page:readable"
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 TEXT_TYPES = ("application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson")
 PAGE_ACCEPT = "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5"
 
-WebUrl = Annotated[str, Field(json_schema_extra={"x-path": False, "format": "uri"})]
+PageUrl = Annotated[str, Field(json_schema_extra={"x-path": False, "format": "uri"})]
 
 
 class FetchedPage(TypedDict):
@@ -80,7 +80,7 @@ def _is_text(response: HttpResponse) -> bool:
 )
 async def http_fetch(
     ctx: InvokeContext,
-    url: WebUrl,
+    url: PageUrl,
     timeout: Annotated[float, Field(gt=0, le=60)] = 10,
     method: Literal["GET", "HEAD"] = "GET",
     format: Literal["markdown", "text", "raw"] = "markdown",  # noqa: A002 - the name for callers
@@ -130,7 +130,11 @@ async def http_fetch(
 async def _as_read(ctx: InvokeContext, page: FetchedPage, html: str, *, markdown: bool) -> FetchedPage:
     asked = {"html": html, "url": page["url"], "markdown": markdown, "most": MAX_TEXT_CHARS}
     packages = ("trafilatura",) if is_installed("documents") else ()
-    read = await run_helper(READABLE, asked, packages=packages, seconds=min(READ_SECONDS, ctx.time_limit), memory_mb=1_024)
+    try:
+        seconds = min(READ_SECONDS, ctx.time_limit)
+        read = await run_helper(READABLE, asked, packages=packages, seconds=seconds, memory_mb=1_024)
+    except (TimedOut, Failed):
+        raise ToolError("The page is too much to be read.", suggestion='Fetch it with format "raw".') from None
     page["title"], page["content"] = valid_text(read["title"]), valid_text(read["text"])
     page["truncated"] = page["truncated"] or read["truncated"]
     return page

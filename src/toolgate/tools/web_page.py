@@ -10,6 +10,7 @@ INLINE = frozenset(
     {"a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "del", "em", "font", "i", "ins", "kbd", "label", "mark", "q",
      "s", "samp", "small", "span", "strong", "sub", "sup", "time", "u", "var"}
 )  # fmt: skip
+CELLS = frozenset({"td", "th"})
 HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 MAX_TITLE_CHARS = 300
 MAX_OPEN_TAGS = 50
@@ -69,7 +70,7 @@ class PageText(HTMLParser):
             self._unseen = [*self._unseen[-MAX_OPEN_TAGS:], tag]
         elif tag == "br":
             self._parts.append("\n")
-        elif tag in ("td", "th"):
+        elif tag in CELLS:
             self._parts.append(" | ")
         elif tag not in INLINE:
             self._preformatted = self._preformatted or tag == "pre"
@@ -82,9 +83,9 @@ class PageText(HTMLParser):
         elif self._unseen and tag in self._unseen:
             while self._unseen.pop() != tag:
                 pass
-        elif tag not in INLINE and tag not in VOID:
+        elif tag not in INLINE and tag not in VOID and tag not in CELLS:
             self._preformatted = self._preformatted and tag != "pre"
-            self._parts.append("\n" if tag in ("li", "tr", "td", "th") else "\n\n")
+            self._parts.append("\n" if tag in ("li", "tr") else "\n\n")
 
     def handle_data(self, data: str) -> None:
         if self._in_title:

@@ -5,13 +5,13 @@ A reference is a caller's wish, so it is filled only where a setting names the t
 tool declares is the wish of whoever registered the tool: code that the operator installed gets it, others if named.
 """
 
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from toolgate.errors import CallError, Denied, SettingsError, StoreError
+from toolgate.errors import CallError, Denied, StoreError
 from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, NAME, REFERENCE, Owner, key_of, keys_for
 from toolgate.gates.secrets.sources import Source
+from toolgate.gates.secrets.uses import Uses, is_code
 from toolgate.jsontext import texts_in, with_texts
 from toolgate.model import Actor, Auth, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
@@ -23,13 +23,6 @@ SECRET_MARK = b"secret:"
 """What the canonical arguments must hold for a look at them to be worth it."""
 MAX_ENDED_CALLS = 1_000
 """Ended calls whose secrets are kept in mind."""
-Origin = tuple[str, str]
-"""Where a tool comes from (`code`, `mcp:SERVER`, or its source), and what it is called there."""
-CODE = "code"
-EVERY_TENANT = "*"
-PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
-"""What YAML takes for text without quotes; a few more words it would not, which are quoted too."""
-YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
 class Secrets(HoldingGate):
@@ -76,13 +69,13 @@ class Secrets(HoldingGate):
         if entry.auth is None and SECRET_MARK not in canonical:
             return
         for name in _names_in(arguments):
-            self._value(name, entry, actor)
+            self._value(name, entry, actor, arguments)
         self.credential(entry, actor)
 
     def lacking(self, entry: Entry, arguments: Any, actor: Actor) -> list[CallError]:
         """The errors that a call would be told, one for each secret that it needs and would not get."""
         names = list(dict.fromkeys(_names_in(arguments)))
-        errors = [_error(self._value, name, entry, actor) for name in names]
+        errors = [_error(self._value, name, entry, actor, arguments) for name in names]
         if entry.auth is not None and entry.auth.config_key not in names:
             errors.append(_error(self.credential, entry, actor))
         return [error for error in errors if error is not None]
@@ -103,7 +96,7 @@ class Secrets(HoldingGate):
 
         def value(name: str) -> str:
             if name not in used:
-                used[name] = self._value(name, entry, ctx.call.actor)
+                used[name] = self._value(name, entry, ctx.call.actor, arguments)
             return used[name]
 
         filled: dict[str, Any] = arguments
@@ -164,10 +157,10 @@ class Secrets(HoldingGate):
             raise _missing(auth)
         return value
 
-    def _value(self, name: str, entry: Entry, actor: Actor) -> str:
+    def _value(self, name: str, entry: Entry, actor: Actor, arguments: Any) -> str:
         """The value that a reference stands for. Only those who may use a secret learn whether it exists."""
         if NAME.match(name):
-            refusal = self.uses.refusal(name, entry, actor.tenant)
+            refusal = self.uses.refusal(name, entry, actor.tenant, arguments)
             if refusal is not None:
                 raise refusal
         value = self._look_up(name, actor)
@@ -222,91 +215,3 @@ def _how_to_set(name: str, url: str | None) -> str:
         return "The name of a secret has letters, digits and _, and does not begin with a digit."
     words = f"`toolgate secrets set {name}`, or set {ENVIRONMENT_PREFIX}{name} in Toolgate's environment"
     return f"{words}; get one at {url}" if url else f"{words}."
-
-
-# -- the setting secrets.use
-
-
-class Uses:
-    """The setting `secrets.use`: which tools may be given which secrets by reference, and for which tenant. A tool is known
-    by its name together with where it comes from, since a name alone can be taken: a tenant registers a tool, a file appears
-    in a folder, another server offers a tool of that name. Nothing is named by default."""
-
-    def __init__(self, use: Mapping[str, Iterable[SecretUse]]) -> None:
-        self._tenants: dict[tuple[str, Origin], set[str]] = {}
-        for name, allowed in use.items():
-            for one in allowed:
-                origin = (f"mcp:{one.server}" if one.server is not None else one.source or CODE), one.tool
-                self._tenants.setdefault((name.upper(), origin), set()).add(one.tenant)
-
-    def refusal(self, name: str, entry: Entry, tenant: str) -> Denied | None:
-        """The denial of a secret in the arguments of a tool, for a caller of a tenant; None: it may be put there."""
-        origin = origin_of(entry)
-        if origin is None:
-            return _never(name, entry)
-        tenants = self._tenants.get((name.upper(), origin), ())
-        if tenant in tenants or EVERY_TENANT in tenants:
-            return None
-        return Denied(
-            "PERMISSION_DENIED",
-            f"The secret {name!r} may not be put into {entry.name} for tenant {tenant}: no setting names it.",
-            suggestion=f"To allow it, the operator writes in the settings: {setting(name, origin, tenant)}",
-            details={"reference": name, "setting": "secrets.use"},
-        )
-
-    def check(self, entries: Iterable[Entry]) -> None:
-        """Raise SettingsError if a tool is named that can't be given a secret."""
-        named = {origin for _, origin in self._tenants}
-        for entry in entries if named else ():
-            if entry.tool.pure and (CODE, entry.name) in named:
-                raise SettingsError(
-                    f"The setting secrets.use names {entry.name}, which cannot be given a secret: it only transforms "
-                    "what its caller writes, so its output would be the secret in another form.",
-                    suggestion=f"Take {entry.name} out of secrets.use.",
-                )
-
-
-def is_code(entry: Entry) -> bool:
-    """True of a tool that is code which the operator installed: built in, or of Python."""
-    return entry.tool.source in ("builtin", "python") and entry.tool.tenant is None
-
-
-def origin_of(entry: Entry) -> Origin | None:
-    """The origin of a tool; None if it can't be named: a pure one, a tenant's own, or a method of a server."""
-    tool = entry.tool
-    if tool.pure or tool.tenant is not None or tool.source == "dynamic":
-        return None
-    if tool.source == "mcp":
-        target = entry.implementation
-        return (f"mcp:{target.server}", target.name) if target.method == "tools/call" else None
-    return (CODE if is_code(entry) else tool.source), entry.name
-
-
-def setting(name: str, origin: Origin, tenant: str) -> str:
-    """The setting that allows a secret, on one line of YAML."""
-    source, tool = origin
-    parts = {"tool": tool, "tenant": tenant}
-    if source.startswith("mcp:"):
-        parts["server"] = source.removeprefix("mcp:")
-    elif source != CODE:
-        parts["source"] = source
-    inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in parts.items())
-    return f"secrets: {{use: {{{name.upper()}: [{{{inner}}}]}}}}"
-
-
-def _never(name: str, entry: Entry) -> Denied:
-    why = "only transforms what its caller writes" if entry.tool.pure else "is no tool that secrets.use can name"
-    if entry.tool.tenant is not None:
-        why = "was registered by a tenant"
-    return Denied(
-        "PERMISSION_DENIED",
-        f"The secret {name!r} is never put into {entry.name}, which {why}.",
-        suggestion="Refer to it in a call of the tool that needs it, if the setting secrets.use names that tool.",
-        details={"reference": name},
-    )
-
-
-def _yaml(text: str) -> str:
-    if PLAIN.match(text) and text.lower() not in YAML_WORDS:
-        return text
-    return "'" + text.replace("'", "''") + "'"
