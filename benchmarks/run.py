@@ -9,6 +9,7 @@ import sys
 from contextlib import ExitStack
 
 import mcp_rows
+import memory
 import peers
 import report
 import rows
@@ -16,7 +17,7 @@ import sandbox
 from contest import WorkerCrashed
 from rich.console import Console
 
-NAMES = ("invoke", "crowd", "durable", "mcp", "list", "startup", "sandbox")
+NAMES = ("invoke", "crowd", "durable", "mcp", "list", "startup", "sandbox", "memory")
 
 
 def main() -> int:
@@ -60,6 +61,8 @@ def measure(bench: rows.Bench, wanted: set[str]) -> None:
         rows.startup(bench)
     if "sandbox" in wanted:
         sandbox.sandbox(bench)
+    if "memory" in wanted:
+        memory.memory(bench)
     if "mcp" in wanted:
         mcp_rows.over_http(bench)
     bench.findings.sort(key=lambda finding: finding.row)

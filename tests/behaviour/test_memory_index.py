@@ -75,12 +75,12 @@ async def nearest_are_exact(app: App, number: int) -> None:
         cosines = vectors @ query
         order = numpy.argsort(-cosines)
         found = await index.nearest(space, query, -1.0, 10)
-        assert [one.seq for one in found] == numbers[order[:10]].tolist()
-        assert [one.cosine for one in found] == pytest.approx(cosines[order[:10]].tolist(), abs=1e-5)
+        assert [seq for seq, _ in found] == numbers[order[:10]].tolist()
+        assert [cosine for _, cosine in found] == pytest.approx(cosines[order[:10]].tolist(), abs=1e-5)
         least = float(cosines[order[2]] + cosines[order[3]]) / 2
-        assert [one.seq for one in await index.nearest(space, query, least, number)] == numbers[order[:3]].tolist()
+        assert [seq for seq, _ in await index.nearest(space, query, least, number)] == numbers[order[:3]].tolist()
     every = await index.nearest(space, vectors[0], -2.0, number)
-    assert {one.seq for one in every} == set(numbers.tolist())
+    assert {seq for seq, _ in every} == set(numbers.tolist())
 
 
 async def test_the_nearest_are_exact(database: str, tmp_path: Path) -> None:

@@ -114,4 +114,4 @@ def _nearest(numbers: Any, vectors: Any, query: Any, least: float, most: int) ->
     if len(chosen) > most:
         chosen = chosen[numpy.argpartition(-cosines[chosen], most - 1)[:most]]
     ordered = chosen[numpy.lexsort((numbers[chosen], -cosines[chosen]))]
-    return [Ranked(int(numbers[at]), float(cosines[at])) for at in ordered]
+    return list(zip(numbers[ordered].tolist(), cosines[ordered].tolist(), strict=True))

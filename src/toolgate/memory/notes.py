@@ -9,7 +9,7 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -23,7 +23,7 @@ from toolgate.model import Actor
 from toolgate.settings.memory import MemorySettings
 from toolgate.store import memories, memory_index
 from toolgate.store.database import Store, Transaction
-from toolgate.store.memories import NewNote, NoteRow, SpaceFull, SpaceLimits, SpaceRow
+from toolgate.store.memories import FieldsRow, NewNote, NoteRow, SpaceFull, SpaceLimits, SpaceRow
 from toolgate.store.memory_index import Ranked
 from toolgate.threads import to_thread
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 MAX_METADATA_BYTES = 4_000
 MAX_FOUND_NOTES = 100
 MAX_DELETED_IDS = 1_000
-ROWS_AT_ONCE = 500
+FIRST_LOOK = 500
+"""The nearest notes, which a filter looks at before all others."""
+ROWS_AT_ONCE = 1_000
 """Notes that are read at once where a filter has to look at them."""
 ROUNDING = 1e-6
 """By which the cosine of a vector with itself may miss one."""
@@ -100,7 +102,11 @@ class Memory:
         """Finds the notes nearest in meaning to a text, the nearest first."""
         if not 1 <= limit <= MAX_FOUND_NOTES:
             raise InvalidInput(f"limit is from 1 to {MAX_FOUND_NOTES}.")
-        return [note for _, note in await self._find(actor, query, threshold, limit, condition)]
+        space, ranked = await self._find(actor, query, threshold, limit, condition)
+        if space is None:
+            return []
+        rows = await self._store.read(memories.notes_by_number(space.id, [number for number, _ in ranked]))
+        return [_found(rows[number], cosine) for number, cosine in ranked if number in rows]
 
     async def delete(self, actor: Actor, ids: Sequence[str]) -> list[str]:
         """Deletes notes; gives the ids of those that were there."""
@@ -112,11 +118,10 @@ class Memory:
 
     async def forget(self, actor: Actor, query: str, *, threshold: float, condition: str | None = None) -> list[str]:
         """Deletes the notes near in meaning to a text; gives their ids."""
-        found = await self._find(actor, query, threshold, None, condition)
-        space = await self._space(actor)
-        if space is None or not found:
+        space, ranked = await self._find(actor, query, threshold, None, condition)
+        if space is None or not ranked:
             return []
-        return await self._store.transact(memories.remove(space.id, "seq", [number for number, _ in found]))
+        return await self._store.transact(memories.remove(space.id, "seq", [number for number, _ in ranked]))
 
     async def index(self) -> VectorIndex:
         """The index that finds vectors here, chosen once."""
@@ -154,8 +159,8 @@ class Memory:
 
     async def _find(
         self, actor: Actor, query: str, threshold: float, limit: int | None, condition: str | None
-    ) -> list[tuple[int, FoundNote]]:
-        """Notes with their numbers. Without a limit: all."""
+    ) -> tuple[SpaceRow | None, list[Ranked]]:
+        """The actor's space, and the notes there that are near enough and fit the filter. Without a limit: all."""
         if not query.strip():
             raise InvalidInput("The query is empty.", suggestion="Say what is looked for.")
         if not 0 <= threshold <= 1:  # which is so for no number that is none
@@ -163,15 +168,26 @@ class Memory:
         holds = read_condition(condition) if condition and condition.strip() else None
         space = await self._space(actor)
         if space is None or not space.notes:
-            return []
+            return None, []
         (vector,) = await self._embedder.embed([query])
-        most = space.notes if limit is None or holds is not None else limit
-        ranked = await (await self.index()).nearest(space, vector, 2 * threshold - 1 - ROUNDING, most)
-        found: list[tuple[int, FoundNote]] = []
+        index, least = await self.index(), 2 * threshold - 1 - ROUNDING
+        if holds is None:
+            return space, await index.nearest(space, vector, least, limit or space.notes)
+        if limit is not None and space.notes > FIRST_LOOK:  # most filters are met among the nearest
+            ranked = await index.nearest(space, vector, least, FIRST_LOOK)
+            found = await self._fitting(space, ranked, holds, limit)
+            if len(found) == limit or len(ranked) < FIRST_LOOK:
+                return space, found
+        ranked = await index.nearest(space, vector, least, space.notes)
+        return space, await self._fitting(space, ranked, holds, limit)
+
+    async def _fitting(self, space: SpaceRow, ranked: list[Ranked], holds: Condition, limit: int | None) -> list[Ranked]:
+        """Those that fit a filter, until there are enough."""
+        found: list[Ranked] = []
         for start in range(0, len(ranked), ROWS_AT_ONCE):
             chunk = ranked[start : start + ROWS_AT_ONCE]
-            rows = await self._store.read(memories.notes_by_number(space.id, [number for number, _ in chunk]))
-            found += await to_thread(_matching, chunk, rows, holds)
+            rows = await self._store.read(memories.fields_by_number(space.id, [number for number, _ in chunk]))
+            found += await to_thread(_kept, chunk, rows, holds)
             if limit is not None and len(found) >= limit:
                 break
         return found[:limit]
@@ -221,15 +237,20 @@ def _checked_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return dict(metadata)
 
 
-def _matching(chunk: list[Ranked], rows: dict[int, NoteRow], holds: Condition | None) -> list[tuple[int, FoundNote]]:
-    """The notes of a chunk that are still there and fit the filter. Runs in a thread."""
-    found = []
-    for number, cosine in chunk:
-        if (row := rows.get(number)) is None:
-            continue
-        metadata = orjson.loads(row.metadata)
-        created = row.created_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        if holds is None or holds({"id": row.id, "created_at": created, **metadata}):
-            score = round(min(max((1 + cosine) / 2, 0.0), 1.0), 3)
-            found.append((number, FoundNote(row.id, row.text, score, metadata, created)))
-    return found
+def _kept(chunk: list[Ranked], rows: dict[int, FieldsRow], holds: Condition) -> list[Ranked]:
+    """The notes of a chunk that are still there and fit a filter. Runs in a thread."""
+    return [
+        one
+        for one in chunk
+        if (row := rows.get(one[0])) is not None
+        and holds({"id": row.id, "created_at": _utc(row.created_at), **orjson.loads(row.metadata)})
+    ]
+
+
+def _found(row: NoteRow, cosine: float) -> FoundNote:
+    score = round(min(max((1 + cosine) / 2, 0.0), 1.0), 3)
+    return FoundNote(row.id, row.text, score, orjson.loads(row.metadata), _utc(row.created_at))
+
+
+def _utc(instant: datetime) -> str:
+    return instant.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -14,8 +14,9 @@ from toolgate.store.database import Transaction, now
 from toolgate.store.sql import column, insert, select, select_one, value
 
 T = TypeVar("T")
-MAX_LISTED = 100
-"""Values that are listed in one statement."""
+R = TypeVar("R", bound=tuple[Any, ...])
+LIST_SIZES = (10, 100, 1_000)
+"""How many values a statement lists: few sizes, so that a database has read it before."""
 
 
 class SpaceRow(NamedTuple):
@@ -34,6 +35,15 @@ class NoteRow(NamedTuple):
     seq: int
     id: str
     text: str
+    metadata: str
+    created_at: datetime
+
+
+class FieldsRow(NamedTuple):
+    """The part of a row that a filter looks at."""
+
+    seq: int
+    id: str
     metadata: str
     created_at: datetime
 
@@ -158,12 +168,21 @@ def unseen(space: int, model: str, vector_bytes: int, added: int, removed: int) 
 
 def notes_by_number(space: int, numbers: Sequence[int]) -> Transaction[dict[int, NoteRow]]:
     """Reads notes of a space; those that are gone are not among them."""
-    rows: list[NoteRow] = []
+    return (yield from _by_number(NoteRow, space, numbers))
+
+
+def fields_by_number(space: int, numbers: Sequence[int]) -> Transaction[dict[int, FieldsRow]]:
+    """Reads what a filter looks at of notes of a space; those that are gone are not among them."""
+    return (yield from _by_number(FieldsRow, space, numbers))
+
+
+def _by_number(kind: type[R], space: int, numbers: Sequence[int]) -> Transaction[dict[int, R]]:
+    rows: list[R] = []
     for chosen in batched(numbers):
         listed, values = _listed(chosen)
         where = f"WHERE space_id = :space AND seq IN ({listed})"
-        rows += yield from select(NoteRow, "memories", where, {**values, "space": space})
-    return {row.seq: row for row in rows}
+        rows += yield from select(kind, "memories", where, {**values, "space": space})
+    return {row[0]: row for row in rows}
 
 
 def totals(model: str) -> Transaction[tuple[int, int, int]]:
@@ -175,11 +194,12 @@ def totals(model: str) -> Transaction[tuple[int, int, int]]:
 
 def batched(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """As many at a time as one statement takes."""
-    return (items[start : start + MAX_LISTED] for start in range(0, len(items), MAX_LISTED))
+    return (items[start : start + LIST_SIZES[-1]] for start in range(0, len(items), LIST_SIZES[-1]))
 
 
 def _listed(chosen: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """Values as the parameters of `IN (...)`: always as many, so that the statement is read once."""
-    padded = [*chosen, *[chosen[-1]] * (MAX_LISTED - len(chosen))]
+    """Values as the parameters of `IN (...)`, the last as often as it takes to fill the list."""
+    size = next(size for size in LIST_SIZES if len(chosen) <= size)
+    padded = [*chosen, *[chosen[-1]] * (size - len(chosen))]
     values = {f"n{at}": chosen for at, chosen in enumerate(padded)}
     return ", ".join(f":{name}" for name in values), values

@@ -17,11 +17,8 @@ from toolgate.store.sql import is_any, value
 CREATE_LOCK = 0x746D656D  # "tmem"
 
 
-class Ranked(NamedTuple):
-    """The number of a note and its cosine."""
-
-    seq: int
-    cosine: float
+Ranked = tuple[int, float]
+"""The number of a note, and the cosine of its vector with a query's."""
 
 
 class Standing(NamedTuple):
@@ -84,10 +81,12 @@ def missing(space: int, model: str, vector_bytes: int, after: int) -> Transactio
 
 def nearest(space: int, model: str, query: str, least: float, most: int) -> Transaction[list[Ranked]]:
     """The notes of a space whose cosine with a vector is at least so much, the nearest first."""
+    # In a subquery the query's text is read once, and not again for each row; OFFSET 0 has each row compared once.
     rows = yield (
-        "SELECT seq, -(embedding <#> CAST(:query AS text)::vector) AS cosine FROM memory_index "
-        "WHERE space_id = :space AND model = :model AND -(embedding <#> CAST(:query AS text)::vector) >= :least "
-        "ORDER BY cosine DESC, seq LIMIT :most",
+        "SELECT seq, cosine FROM ("
+        "SELECT seq, -(embedding <#> (SELECT CAST(:query AS text)::vector)) AS cosine FROM memory_index "
+        "WHERE space_id = :space AND model = :model OFFSET 0) AS compared "
+        "WHERE cosine >= :least ORDER BY cosine DESC, seq LIMIT :most",
         {"query": query, "space": space, "model": model, "least": least, "most": most},
     )
-    return [Ranked(number, cosine) for number, cosine in rows]
+    return [(number, cosine) for number, cosine in rows]
