@@ -1,4 +1,4 @@
-"""Row 9: `memory_load` among 10,000 notes, governed and recorded, beside the vector of the query alone.
+"""Row 10: `memory_load` among 10,000 notes, governed and recorded, beside the vector of the query alone.
 
 Set TOOLGATE_DATABASE_URL to a PostgreSQL database, and that is measured too.
 """
@@ -22,13 +22,13 @@ def memory(bench: Bench) -> None:
     rounds = _take_turns(bench, workers)
     for name in rounds:
         bench.figures[f"memory: {name}"] = {f"{key} ms": vars(figure(rounds, name, key)) for key in ("p50", "p95", "mean")}
-    bench.found(9, EMBED, _ms(rounds, EMBED))
+    bench.found(10, EMBED, _ms(rounds, EMBED))
     for database in workers:
         for name in (f"memory_load, {database}", f"memory_load with a filter, {database}"):
             met = figure(rounds, name, "p50").median < GOAL_MS
-            bench.found(9, f"{name}: p50", _ms(rounds, name), f"under {GOAL_MS:g} ms", met)
+            bench.found(10, f"{name}: p50", _ms(rounds, name), f"under {GOAL_MS:g} ms", met)
         times = ratio(rounds, f"memory_load, {database}", EMBED)
-        bench.found(9, f"memory_load, {database} / {EMBED}", f"{times.median:.2f} ({times.low:.2f} to {times.high:.2f})")
+        bench.found(10, f"memory_load, {database} / {EMBED}", f"{times.median:.2f} ({times.low:.2f} to {times.high:.2f})")
 
 
 def _take_turns(bench: Bench, workers: dict[str, Worker]) -> Rounds:

@@ -10,7 +10,7 @@ class MemorySettings(Section):
 
     note_chars: int = Field(default=4_000, ge=1, le=100_000)
     """Characters of one note. The first 1,000 or so decide by what it is found."""
-    notes: int = Field(default=20_000, ge=1, le=1_000_000)
+    notes: int = Field(default=20_000, ge=1, le=100_000)
     """Notes of one persona of one tenant."""
     tenant_bytes: int = Field(default=200_000_000, ge=1_024)
     """All notes of a tenant: texts, metadata and vectors of 1,536 bytes."""
