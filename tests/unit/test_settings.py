@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import SettingsError
-from toolgate.settings import OAuthSettings, Section, ServerSettings, ServerToolSettings, Settings, load_settings
+from toolgate.settings import (
+    ChannelSettings,
+    OAuthSettings,
+    Section,
+    ServerSettings,
+    ServerToolSettings,
+    Settings,
+    load_settings,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -20,6 +28,7 @@ BY_NAME: dict[str, type[Section]] = {
     "servers.<name>.": ServerSettings,
     "servers.<name>.tools.<tool>.": ServerToolSettings,
     "servers.<name>.oauth.": OAuthSettings,
+    "notify.channels.<name>.": ChannelSettings,
 }
 """Groups of which there are as many as somebody names."""
 

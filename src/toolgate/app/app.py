@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from toolgate.app.approvals import ApprovalsFacet, GrantsFacet
 from toolgate.app.audit import AuditFacet
+from toolgate.app.conversation import BehavioursFacet, CanvasFacet, NotificationsFacet
 from toolgate.app.deprecated import renamed
 from toolgate.app.documents import DocumentsFacet
 from toolgate.app.events import EventListener
@@ -61,6 +62,9 @@ class App:
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
         self.documents = DocumentsFacet(parts)
+        self.canvas = CanvasFacet(parts)
+        self.notifications = NotificationsFacet(parts)
+        self.behaviours = BehavioursFacet(parts)
         self.undo = UndoFacet(parts)
         self.workspace = WorkspaceFacet(parts)
         self.sessions = SessionsFacet(parts)
@@ -241,7 +245,8 @@ class App:
         self.parts.catalog_sync.compile_again(kind)
 
     def add_listener(self, listener: EventListener) -> None:
-        """Adds a function that is called with the name and the fields of an event: budget.alert."""
+        """Adds a function that is called with the name and the fields of an event: budget.alert, notification.sent,
+        canvas.appended."""
         self.parts.events.listeners.append(listener)
 
     # -- the store

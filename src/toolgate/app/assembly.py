@@ -16,6 +16,10 @@ from toolgate.app.events import Events
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_services
 from toolgate.app.sync import PolicySync, StoreSync
+from toolgate.conversation.behaviours import BehaviourAdjustments
+from toolgate.conversation.canvas import Canvas
+from toolgate.conversation.channels import Channels
+from toolgate.conversation.notifications import Notifications
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
 from toolgate.documents.library import DocumentLibrary
@@ -108,6 +112,7 @@ class Parts:
         self._make_documents()
         self._make_secrets()
         self._make_services()
+        self._make_conversation()
         self._make_servers(keeps_servers)
         self._make_gates()
         self._make_pipeline()
@@ -286,6 +291,16 @@ class Parts:
         """The clients of external services."""
         self.services = make_services(self.settings.services, self.http, self.secrets.lend)
         self.providers.everywhere.update(self.services)
+
+    def _make_conversation(self) -> None:
+        """What agents leave for people, and for their own next turn."""
+        notify, tell = self.settings.notify, self.events.tell
+        channels = Channels(notify.channels, self.server_secrets.find, notify.seconds)
+        self.canvas = Canvas(self.store, self.sessions, self.redactor, tell)
+        self.notifications = Notifications(self.store, channels, self.redactor, record=self.events.record, tell=tell)
+        self.behaviours = BehaviourAdjustments(self.store, self.redactor)
+        made = (self.canvas, self.notifications, self.behaviours)
+        self.providers.everywhere.update({type(one): one for one in made})
 
     def _make_servers(self, keeps_servers: bool) -> None:
         """MCP servers, and their tools in the catalog."""

@@ -34,6 +34,10 @@ class Events:
         whose = (fields.get("scope") or {}).get("tenant")  # of a budget that is for everybody: nobody's
         actor = LOCAL if whose is None else Actor(whose, user=LOCAL.user)
         self._store.append(Act(time.time_ns(), new_id(), event, actor, "", fields))
+        self.tell(event, fields)
+
+    def tell(self, event: str, fields: dict[str, Any]) -> None:
+        """Tells the listeners of something that is on record already."""
         for listener in self.listeners:
             try:
                 listener(event, fields)

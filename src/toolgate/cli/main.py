@@ -89,8 +89,9 @@ PROGRAM_OPTIONS = {"--settings": "FILE", "--home": "DIR"}
 """Options of the program itself, and what each takes."""
 
 COMMANDS = (
-    "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets", "idempotency",
-    "undo", "workspace", "documents", "audit", "artifacts", "keys", "serve", "mcp", "init", "trust", "doctor",
+    "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets",
+    "idempotency", "undo", "workspace", "documents", "notifications", "canvas", "behaviours", "audit", "artifacts",
+    "keys", "serve", "mcp", "init", "trust", "doctor",
 )  # fmt: skip
 """In the order of the help. The module of a command has a `group` of commands, or a function of its name."""
 

@@ -8,6 +8,7 @@ from the working directory. The groups stand in one module each; `root` has them
 from toolgate.settings.approvals import ApprovalRule, ApprovalSettings
 from toolgate.settings.limits import RateRule
 from toolgate.settings.load import VARIABLE_PREFIX, load_settings, variables_of_settings
+from toolgate.settings.notify import ChannelSettings
 from toolgate.settings.policy import PolicySettings
 from toolgate.settings.root import Settings
 from toolgate.settings.sandbox import SandboxSettings
@@ -20,6 +21,7 @@ __all__ = [
     "VARIABLE_PREFIX",
     "ApprovalRule",
     "ApprovalSettings",
+    "ChannelSettings",
     "OAuthSettings",
     "PolicySettings",
     "RateRule",

@@ -14,6 +14,8 @@ from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
 from toolgate.settings.network import A2aSettings, NetworkSettings, SearchSettings
+from toolgate.settings.network import NetworkSettings
+from toolgate.settings.notify import NotifySettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
@@ -88,6 +90,7 @@ class Settings(Section):
     serve: ServeSettings = ServeSettings()
     sessions: SessionSettings = SessionSettings()
     audit: AuditSettings = AuditSettings()
+    notify: NotifySettings = NotifySettings()
     memory: MemorySettings = MemorySettings()
     services: ServicesSettings = ServicesSettings()
 

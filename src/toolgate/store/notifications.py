@@ -1,0 +1,56 @@
+"""Notifications: messages of agents to the users that they work for."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from toolgate.store.database import Transaction
+from toolgate.store.sql import insert, is_any, select
+
+OWN = "tenant_id = :tenant AND user_id = :user"
+
+
+class NotificationRow(NamedTuple):
+    """A row of notifications."""
+
+    id: str
+    tenant_id: str
+    user_id: str
+    persona_id: str | None
+    call_id: str
+    message: str
+    delivered: str
+    failed: str
+    created_at: datetime
+
+
+def keep(row: NotificationRow, most: int) -> Transaction[None]:
+    """Keeps a notification, and drops the oldest ones of the user beyond so many."""
+    yield insert("notifications", row._asdict())
+    yield (
+        f"DELETE FROM notifications WHERE {OWN} AND id NOT IN "
+        f"(SELECT id FROM notifications WHERE {OWN} ORDER BY id DESC LIMIT :most)",
+        {"tenant": row.tenant_id, "user": row.user_id, "most": most},
+    )
+
+
+def note_delivery(id: str, delivered: str, failed: str) -> Transaction[None]:
+    """Notes which channels took a notification, and which did not."""
+    yield (
+        "UPDATE notifications SET delivered = :delivered, failed = :failed WHERE id = :id",
+        {"id": id, "delivered": delivered, "failed": failed},
+    )
+
+
+def listed(tenant: str, user: str | None, most: int) -> Transaction[list[NotificationRow]]:
+    """The latest notifications of a user, or of all users of a tenant, oldest first."""
+    chosen = "tenant_id = :tenant" if user is None else OWN
+    values = {"tenant": tenant, "most": most, **({} if user is None else {"user": user})}
+    rows = yield from select(NotificationRow, "notifications", f"WHERE {chosen} ORDER BY id DESC LIMIT :most", values)
+    return rows[::-1]
+
+
+def dismiss(id: str, tenant: str, user: str) -> Transaction[bool]:
+    """Removes a notification of a user; gives whether there was one."""
+    return is_any(
+        f"DELETE FROM notifications WHERE id = :id AND {OWN} RETURNING id", {"id": id, "tenant": tenant, "user": user}
+    )
