@@ -9,6 +9,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import PydanticUndefined
 
 from toolgate.errors import SettingsError
 from toolgate.settings import (
@@ -50,7 +51,7 @@ def every_setting(section: type[Section] = Settings, prefix: str = "") -> Iterat
 
 @pytest.mark.parametrize(("name", "default"), all_settings(), ids=lambda part: part if isinstance(part, str) else "")
 def test_a_setting_is_on_the_page_with_default_variable_and_meaning(name: str, default: Any) -> None:
-    shown = orjson.dumps(default, default=str).decode()
+    shown = "required" if default is PydanticUndefined else orjson.dumps(default, default=str).decode()
     variable = "TOOLGATE_" + name.replace(".", "__").upper()
     [row] = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}` |")]
     _, _, told_default, told_variable, meaning, _ = row.split("|")

@@ -4,14 +4,11 @@ This is the only module that knows all rooms. It is imported when an App is made
 wait for everything that an App consists of.
 """
 
-import os
 import time
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import orjson
-
+from toolgate.app.argument_checks import ArgumentChecks
 from toolgate.app.events import Events
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_services
@@ -25,7 +22,6 @@ from toolgate.coordination.redis import Redis
 from toolgate.documents.library import DocumentLibrary
 from toolgate.documents.reader import DocumentReader
 from toolgate.embeddings import Embedder
-from toolgate.errors import CallError
 from toolgate.extras import require
 from toolgate.gates.approval.approvers import Approvers
 from toolgate.gates.approval.consent import Consent
@@ -53,11 +49,11 @@ from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
 from toolgate.mcp.server_settings import named_servers
 from toolgate.memory import Memory
-from toolgate.model import Call, CommandEntry, Outcome, Tier
+from toolgate.model import Tier
 from toolgate.network.a2a import A2aClient
 from toolgate.network.http_client import HttpClient
 from toolgate.network.searxng import SearxngClient
-from toolgate.pipeline.context import InvokeContext, Providers
+from toolgate.pipeline.context import Providers
 from toolgate.pipeline.hooks import HookSet
 from toolgate.pipeline.invoke import Pipeline
 from toolgate.pipeline.outcome import Ending
@@ -409,55 +405,3 @@ class Parts:
             self.hooks.add(self.metrics)
         if self.settings.tracing:
             self.hooks.add(telemetry.Tracing())
-
-
-class ArgumentChecks:
-    """Answers to a gate that needs another gate's view of a call's arguments: no gate knows another, the App knows all."""
-
-    def __init__(self, parts: "Parts") -> None:
-        self._parts = parts
-
-    def workspace(self, call: Call) -> str:
-        """The folder that a call works in, without links, whether it is there yet or not. One of Toolgate's own is named
-        from its home: processes that share a store may have theirs elsewhere."""
-        folder = Path(os.path.realpath(self._parts.places.known(call) or Path.cwd()))
-        home = Path(os.path.realpath(self._parts.settings.home))
-        return str(folder.relative_to(home) if folder.is_relative_to(home) else folder)
-
-    def canonical(self, tool: str, tenant: str, workspace: str, arguments: dict[str, Any]) -> bytes:
-        """Arguments that a person edited, as they would run in a folder; raises a CallError if they do not fit the tool."""
-        entry = self._parts.catalog.resolve(tool, tenant)
-        ctx = InvokeContext(Call("", tool, arguments), Providers(), _runs_nothing, 0, 0.0, arguments, None)
-        self._parts.inputs.accept(ctx, entry)
-        if entry.guards is not None:
-            governing = entry.of_call(ctx.arguments)
-            self._parts.tiers.check(governing, ctx.arguments, Path(os.path.realpath(self._parts.settings.home)) / workspace)
-        return ctx.canonical
-
-    async def masked(self, tool: str, tenant: str, canonical: bytes) -> bytes:
-        """Arguments as records may hold them."""
-        arguments = orjson.loads(canonical)
-        if not self._parts.redactor.ready:
-            await self._parts.redactor.prepare(arguments)
-        return self._parts.redactor.arguments(
-            canonical, arguments, self._parts.catalog.resolve(tool, tenant).public_input, ()
-        )
-
-    async def may_run(self, ctx: InvokeContext, command: str, allow: tuple[CommandEntry, ...] | None) -> bool:
-        """Tells whether a command would be let through for the actor of a call; asking a person is not part of it."""
-        actor, call = ctx.call.actor, ctx.call
-        try:
-            entry = self._parts.catalog.resolve("execute_command", actor.tenant)
-            decision = await self._parts.guard.decide(
-                actor, "tool.request", entry.name, tier=entry.tier, session=call.session, door=call.door
-            )
-            if entry.guards is not None:
-                self._parts.tiers.check(entry, {"command": command}, self._parts.places.known(call), allow)
-        except CallError:
-            return False
-        return decision.allow and self._parts.catalog.why_off(entry, actor.tenant) is None
-
-
-async def _runs_nothing(call: Call) -> Outcome:
-    """The `Invoke` of a context that arguments are only checked in."""
-    raise NotImplementedError(call.tool)

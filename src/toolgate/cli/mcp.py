@@ -11,7 +11,7 @@ from toolgate.extras import require
 
 
 async def mcp(ctx: typer.Context, whose: CallerOptions, workspace: WorkspaceFolder = None) -> int:
-    """Serve MCP on stdin and stdout, for a client on this machine. Ends when the client closes the pipe.
+    """Serve MCP on stdin and stdout for a local client. Ends when the client closes the pipe.
 
     The client's person is the one at this machine: where a call needs an approval, the client is asked to ask them.
     """

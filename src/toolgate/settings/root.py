@@ -14,7 +14,6 @@ from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
 from toolgate.settings.network import A2aSettings, NetworkSettings, SearchSettings
-from toolgate.settings.network import NetworkSettings
 from toolgate.settings.notify import NotifySettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.sandbox import SandboxSettings
