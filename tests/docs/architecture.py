@@ -42,6 +42,7 @@ ROOMS = {
     "memory": Room(3, 1.7, "notes, found by meaning"),
     "documents": Room(3, 2.8, "documents, found by meaning"),
     "conversation": Room(3, 3.9, "canvas, notifications"),
+    "services": Room(3, 5.0, "clients of external services"),
     "sandbox": Room(4, 1.3, "jails, custom tools"),
     "undo": Room(4, 3.0, "backups of changes"),
     "gates": Room(5, 0.0, "one room per decision"),
