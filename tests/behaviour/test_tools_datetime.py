@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate import App
+from toolgate import Actor, App
+from toolgate.errors import SettingsError
 from toolgate.model import ErrorInfo
 from toolgate.testing import memory_app
 
@@ -64,6 +65,51 @@ async def test_without_a_zone_it_is_utc(app: App) -> None:
     answer = await run(app, "now")
     assert answer["timezone"] == "UTC"
     assert answer["formatted"] == answer["iso"][:19].replace("T", " ")
+
+
+ACME = [
+    {"tenant": "acme", "timezone": "Europe/Berlin"},
+    {"tenant": "acme", "user": "anna", "timezone": "Asia/Tokyo"},
+    {"tenant": "other", "user": "bert", "timezone": "America/New_York"},
+]
+
+
+@pytest.mark.parametrize(
+    ("actor", "zone"),
+    [
+        (Actor(tenant="acme", user="anna"), "Asia/Tokyo"),
+        (Actor(tenant="acme", user="bert"), "Europe/Berlin"),
+        (Actor(tenant="acme", user="anna", persona="admin"), "Asia/Tokyo"),
+        (Actor(tenant="other", user="anna"), "Africa/Kigali"),
+        (Actor(tenant="other", user="bert"), "America/New_York"),
+        (None, "Africa/Kigali"),
+    ],
+)
+async def test_the_default_zone_is_the_users_then_the_tenants_then_the_installations(actor: Actor | None, zone: str) -> None:
+    async with memory_app(timezone="Africa/Kigali", timezones=ACME) as app:
+        now = await app.invoke("datetime", {"operation": "now"}, actor=actor)
+        assert now.output["timezone"] == zone
+        read = await app.invoke("datetime", {"operation": "parse", "date": "2024-07-01T12:00"}, actor=actor)
+        assert read.output["formatted"] == "2024-07-01 12:00:00"
+        noon = datetime(2024, 7, 1, 12, tzinfo=ZoneInfo(zone))
+        assert read.output["timestamp"] == noon.timestamp() * 1000
+        named = await app.invoke("datetime", {"operation": "now", "timezone": "UTC"}, actor=actor)
+        assert named.output["timezone"] == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"timezone": "Mars/Base"}, "no time zone"),
+        ({"timezones": [{"tenant": "acme", "timezone": "../../etc/passwd"}]}, "no time zone"),
+        ({"timezones": [{"user": "anna", "timezone": "UTC"}]}, "tenant"),
+        ({"timezones": [ACME[0], ACME[0]]}, "tenant acme has two time zones"),
+        ({"timezones": [ACME[1], ACME[1]]}, "user anna of tenant acme has two time zones"),
+    ],
+)
+def test_a_wrong_default_zone_is_refused_when_settings_are_read(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        memory_app(**settings)
 
 
 @pytest.mark.parametrize(

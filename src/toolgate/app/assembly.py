@@ -44,6 +44,8 @@ from toolgate.gates.redaction import Redaction, Redactor
 from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.sources import open_sources
 from toolgate.gates.tier_rules.gate import TierRules, plan
+from toolgate.llm.json_answers import JsonFinder
+from toolgate.llm.models import LanguageModels, cost_of
 from toolgate.mcp.catalog import McpTools
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
@@ -75,6 +77,7 @@ from toolgate.store.chain import HeadFile
 from toolgate.store.database import now, open_store
 from toolgate.store.live_processes import ProcessHeartbeat
 from toolgate.threads import Offload
+from toolgate.timezones import Timezones
 from toolgate.undo import Journal
 
 if TYPE_CHECKING:
@@ -109,6 +112,7 @@ class Parts:
         self._make_secrets()
         self._make_services()
         self._make_conversation()
+        self._make_models()
         self._make_servers(keeps_servers)
         self._make_gates()
         self._make_pipeline()
@@ -207,6 +211,7 @@ class Parts:
             settings.sandbox.seconds,
             KeptStages(settings, self.redactor.mask).marks,
             self.hooks.instance,
+            costs={"deep_reasoning": cost_of(settings.model)},
         )
         self.catalog = Catalog(
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
@@ -235,6 +240,8 @@ class Parts:
         self.providers = Providers(self.sessions)
         self.providers.everywhere.update({Sandbox: self.sandbox, Workspaces: self.places, Journal: self.journal})
         self.providers.everywhere[CommitAuthors] = CommitAuthors(settings.git.author_name, settings.git.author_email)
+        zones = [(rule.tenant, rule.user, rule.timezone) for rule in settings.timezones]
+        self.providers.everywhere[Timezones] = Timezones(settings.timezone, zones)
         self.checks = ArgumentChecks(self)
         self.local = LocalRunner(limits.threads)
         self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self.monotonic, self.redis)
@@ -297,6 +304,11 @@ class Parts:
         self.behaviours = BehaviourAdjustments(self.store, self.redactor)
         made = (self.canvas, self.notifications, self.behaviours)
         self.providers.everywhere.update({type(one): one for one in made})
+
+    def _make_models(self) -> None:
+        """The language model that tools ask."""
+        self.models = LanguageModels(self.settings.model, self.http, self.secrets)
+        self.providers.everywhere.update({LanguageModels: self.models, JsonFinder: JsonFinder()})
 
     def _make_servers(self, keeps_servers: bool) -> None:
         """MCP servers, and their tools in the catalog."""

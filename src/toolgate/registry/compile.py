@@ -24,6 +24,7 @@ from toolgate.model import (
     TIERS,
     TOOL_NAME,
     CacheRule,
+    Cost,
     Entry,
     Implementation,
     Source,
@@ -68,6 +69,8 @@ class DefinitionRules(msgspec.Struct, frozen=True):
     """Makes a hook of what a tool declares."""
     hosts: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
     """By the names of settings, the hosts that they name (`reaches`)."""
+    costs: Mapping[str, Cost] = msgspec.field(default_factory=dict)
+    """Built-in tools whose price is a setting."""
 
 
 NO_RULES = DefinitionRules()
@@ -87,6 +90,8 @@ def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
         name = getattr(code, "__name__", type(code).__name__)
         raise DefinitionError(name, [Fault("", "it is not declared as a tool")], suggestion="Put @tool(tier=...) above it.")
     tool = _definition_of(found, source)
+    if source == "builtin" and tool.name in rules.costs:
+        tool = tool.model_copy(update={"cost": rules.costs[tool.name]})
     try:
         implementation = found.make(code)
     except Exception as error:

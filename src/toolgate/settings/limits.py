@@ -2,11 +2,11 @@
 
 from decimal import Decimal
 from typing import Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from toolgate.settings.section import Section
+from toolgate.settings.timezones import Timezone
 
 
 class LimitSettings(Section):
@@ -56,18 +56,8 @@ class BudgetSettings(Section):
 
     external_api_daily: Decimal | None = Field(default=Decimal(10), ge=0)
     """Dollars that each user may spend a day on tools of tier external_api; None: no cap."""
-    timezone: str = "UTC"
+    timezone: Timezone = "UTC"
     """Where days and months begin."""
-
-    @field_validator("timezone")
-    @classmethod
-    def _known_zone(cls, name: str) -> str:
-        try:
-            if name != "UTC":  # which is known also where no time zones are installed
-                ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {name!r}") from None
-        return name
 
 
 class RateRule(Section):

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from toolgate.model import TOOL_NAME, Tier
 from toolgate.settings.approvals import ApprovalSettings
@@ -13,6 +13,7 @@ from toolgate.settings.git import GitSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
+from toolgate.settings.model import ModelSettings
 from toolgate.settings.network import A2aSettings, NetworkSettings, SearchSettings
 from toolgate.settings.notify import NotifySettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
@@ -21,6 +22,7 @@ from toolgate.settings.secrets import SecretSettings
 from toolgate.settings.section import Section, anchored_path
 from toolgate.settings.servers import McpSettings, ServerSettings, ServeSettings, SessionSettings
 from toolgate.settings.services import ServicesSettings
+from toolgate.settings.timezones import Timezone, TimezoneRule, each_once
 from toolgate.trust import working_directory
 
 SQLITE = "sqlite:///"
@@ -69,6 +71,11 @@ class Settings(Section):
     """Make OpenTelemetry spans."""
     rate_limits: tuple[RateRule, ...] = ()
     """How often calls may be made, besides what tools declare: `[{tenant: acme, by: [user], per_minute: 60}]`."""
+    timezone: Timezone = "UTC"
+    """The time zone of callers who name none."""
+    timezones: Annotated[tuple[TimezoneRule, ...], AfterValidator(each_once)] = ()
+    """Of tenants and of their users: `[{tenant: acme, timezone: Asia/Tokyo}, {tenant: acme, user: u-1, timezone: UTC}]`."""
+    model: ModelSettings = ModelSettings()
     enforcement: EnforcementSettings = EnforcementSettings()
     limits: LimitSettings = LimitSettings()
     breaker: BreakerSettings = BreakerSettings()

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, quoted
+from toolgate.model import ErrorCase, Example
 from toolgate.registry.decorator import tool
 
 MAX_LENGTH = 500
@@ -38,10 +39,27 @@ class Calculated(TypedDict):
     resultType: Literal["number"]
 
 
-@tool(tier="read_only", tags=["math"], capabilities=["calculate"], pure=True)
+@tool(
+    tier="read_only",
+    tags=["math"],
+    capabilities=["calculate"],
+    pure=True,
+    errors=[
+        ErrorCase("INVALID_INPUT", "the expression cannot be read, or has a name that is unknown", "Correct it as told."),
+        ErrorCase("INVALID_INPUT", "it has no finite real value, or one that is too large", "Use other numbers."),
+    ],
+    examples=[
+        Example(
+            name="roots and powers",
+            arguments={"expression": "sqrt(16) + 2^3"},
+            output={"expression": "sqrt(16) + 2^3", "result": 12, "resultType": "number"},
+        ),
+        Example(name="division by zero", arguments={"expression": "1 / 0"}, error="INVALID_INPUT"),
+    ],
+)
 async def calculator(expression: str) -> Calculated:
     """Evaluate a mathematical expression: arithmetic (+ - * / // % ^), powers, roots, logarithms, trigonometry in
-    radians, rounding, min, max, sum, mean, gcd, lcm, factorial, and the constants pi, e and tau.
+    radians, rounding, min, max, sum, mean, median, gcd, lcm, factorial, and the constants pi, e and tau.
 
     Args:
         expression: The expression, for example "sqrt(16) + 2^3".
@@ -192,6 +210,23 @@ def _cbrt(number: Number) -> Number:
     return round(root) if round(root) ** 3 == number else root
 
 
+def _nthroot(number: Number, degree: Number) -> Number:
+    """The real root; of a negative number, of odd degree only."""
+    whole = _whole(degree)
+    if whole == 0 or (number < 0 and whole % 2 == 0):
+        raise ValueError
+    root = math.copysign(abs(number) ** (1 / whole), number)
+    exact = 0 < whole <= MAX_BITS and abs(root) < 2**53 and _power(round(root), whole) == number
+    return round(root) if exact else root
+
+
+def _median(*numbers: Number) -> Number:
+    if not numbers:
+        raise TypeError
+    ordered, middle = sorted(numbers), len(numbers) // 2
+    return ordered[middle] if len(numbers) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
 def _log(number: Number, base: Number = math.e) -> float:
     if base == 2:
         return math.log2(number)
@@ -231,7 +266,7 @@ def _lcm(first: Number, *rest: Number) -> int:
 
 
 _AS_IN_MATH = (
-    *("ceil", "floor", "exp", "sqrt", "hypot", "log2", "log10", "degrees", "radians"),
+    *("ceil", "floor", "trunc", "exp", "sqrt", "hypot", "log2", "log10", "degrees", "radians"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
 
@@ -260,13 +295,18 @@ FUNCTIONS = {
         "max": lambda first, *rest: max([first, *rest]),
         "sum": lambda first, *rest: sum(rest, first),
         "mean": lambda first, *rest: sum(rest, first) / (1 + len(rest)),
+        "median": _median,
         "gcd": lambda first, *rest: math.gcd(*map(_whole, (first, *rest))),
         "lcm": _lcm,
         "factorial": _factorial,
         "pow": _power,
         "cbrt": _cbrt,
+        "nthroot": _nthroot,
         "log": _log,
         "ln": math.log,
+        "sec": lambda x: 1 / math.cos(x),
+        "csc": lambda x: 1 / math.sin(x),
+        "cot": lambda x: 1 / math.tan(x),
         **{name: getattr(math, name) for name in _AS_IN_MATH},
     }.items()
 }

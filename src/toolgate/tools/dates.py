@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, quoted
+from toolgate.model import ErrorCase, Example
+from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
+from toolgate.timezones import Timezones
 
 if TYPE_CHECKING:
     from whenever import ZonedDateTime
@@ -42,10 +45,45 @@ class DateResult(TypedDict, total=False):
     result: str
 
 
-@tool(name="datetime", tier="read_only", tags=["time"], capabilities=["now", "parse", "format", "diff", "add"], pure=True)
+@tool(
+    name="datetime",
+    tier="read_only",
+    tags=["time"],
+    capabilities=["now", "parse", "format", "diff", "add"],
+    pure=True,
+    errors=[
+        ErrorCase("INVALID_INPUT", "a date cannot be read, or could mean several days", "Write it as ISO 8601."),
+        ErrorCase("INVALID_INPUT", "the time zone, the unit or the format is unknown", "Use one of those documented."),
+        ErrorCase("INVALID_INPUT", "the operation lacks an argument", "Add the argument that the message names."),
+    ],
+    examples=[
+        Example(name="now in a time zone", arguments={"operation": "now", "timezone": "Africa/Kigali"}),
+        Example(
+            name="the end of a month",
+            arguments={"operation": "add", "date": "2024-01-31", "amount": 1, "unit": "month", "timezone": "UTC"},
+            output={
+                "original": "2024-01-31T00:00:00.000Z",
+                "result": "2024-02-29T00:00:00.000Z",
+                "formatted": "2024-02-29 00:00:00",
+            },
+        ),
+        Example(
+            name="hours of a day on which clocks change",
+            arguments={
+                "operation": "diff",
+                "date1": "2024-03-09T12:00",
+                "date2": "2024-03-10T12:00",
+                "unit": "hours",
+                "timezone": "America/New_York",
+            },
+            output={"difference": 23, "unit": "hours"},
+        ),
+    ],
+)
 def date_time(
+    ctx: InvokeContext,
     operation: Operation,
-    timezone: str = "UTC",
+    timezone: str | None = None,
     date: str | None = None,
     format: str = FORMAT,  # noqa: A002
     date1: str | None = None,
@@ -59,8 +97,8 @@ def date_time(
     Args:
         operation: now; parse (date); format (date, else now); diff (from date1 to date2, in unit); add (amount of unit
             to date, else to now).
-        timezone: IANA time zone, such as "Africa/Kigali", in which dates without an offset are read and results are
-            formatted.
+        timezone: IANA name, such as "Africa/Kigali"; without it the caller's default. Dates without an offset are read in
+            it, results are formatted in it.
         date: ISO 8601, a Unix timestamp, or English such as "tomorrow at noon" or "next friday".
         format: Output format, made of YYYY YY MMMM MMM MM M DD D dddd ddd HH H hh h mm m ss s SSS A a Z ZZ and
             [literal text].
@@ -69,6 +107,7 @@ def date_time(
         unit: milliseconds, seconds, minutes, hours, days, weeks, months or years.
         amount: How many units to add; negative to subtract. Days and longer must be whole.
     """
+    timezone = _default(ctx) if timezone is None else timezone
     now = _now(timezone)
     match operation:
         case "now":
@@ -115,6 +154,11 @@ def _now(timezone: str) -> "ZonedDateTime":
         raise InvalidInput(
             f"There is no time zone {quoted(timezone)}.", suggestion="Use an IANA name such as UTC or Africa/Kigali."
         ) from error
+
+
+def _default(ctx: InvokeContext) -> str:
+    zones: Timezones = ctx.try_get(Timezones) or Timezones()
+    return zones.of(ctx.actor)
 
 
 def _zone(moment: "ZonedDateTime") -> str:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, quoted
+from toolgate.model import ErrorCase, Example
 from toolgate.registry.decorator import tool
 
 MAX_PATTERN = 200
@@ -27,7 +28,14 @@ class Timestamp(TypedDict):
     format: str
 
 
-@tool(tier="read_only", category="development", tags=["executor", "text"], capabilities=["echo"], pure=True)
+@tool(
+    tier="read_only",
+    category="development",
+    tags=["executor", "text"],
+    capabilities=["echo"],
+    pure=True,
+    examples=[Example(name="hello", arguments={"text": "Hello"}, output={"text": "Hello"})],
+)
 async def echo(text: str) -> Echoed:
     """Echo text back, unchanged.
 
@@ -37,7 +45,18 @@ async def echo(text: str) -> Echoed:
     return {"text": text}
 
 
-@tool(tier="read_only", tags=["executor", "time"], capabilities=["now"], pure=True)
+@tool(
+    tier="read_only",
+    tags=["executor", "time"],
+    capabilities=["now"],
+    pure=True,
+    errors=[ErrorCase("INVALID_INPUT", "the format is unknown", "Use iso, unix, unix_ms or a strftime pattern.")],
+    examples=[
+        Example(name="ISO 8601", arguments={}),
+        Example(name="seconds since 1970", arguments={"format": "unix"}),
+        Example(name="no format", arguments={"format": "tomorrow"}, error="INVALID_INPUT"),
+    ],
+)
 async def timestamp(format: str = "iso") -> Timestamp:  # noqa: A002
     """Get the current timestamp, in UTC.
 
