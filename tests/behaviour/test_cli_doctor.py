@@ -1,6 +1,7 @@
 """`toolgate doctor`: each line probes for real, and what is broken turns its own line, and only that."""
 
 import json
+import re
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -262,7 +263,7 @@ def test_tools_that_could_not_be_loaded_are_a_warning(terminal: Terminal) -> Non
     terminal.add_tools("1/0", name="broken_too")
     assert troubles(terminal) == [("tools", "warning")] * 2, "a line for each"
     shown = terminal("doctor").out
-    assert "✓ tools        14 builtin" in shown
+    assert re.search(r"^✓ tools        \d+ builtin", shown, re.MULTILINE)
     assert "broken.py:1 could not be loaded: ZeroDivisionError" in shown
 
 
