@@ -148,3 +148,14 @@ async def test_a_second_name_is_listed_to_models_only_if_the_settings_say_so(lis
         assert (await app.invoke("also", {"thing": "x"})).output == "x"
         await app.tools.disable("box")
         assert "also" in [one["name"] for one in await app.tools.export("mcp")]
+
+
+@pytest.mark.requirement("TIER-1")
+async def test_an_override_raises_every_operation() -> None:
+    ran.clear()
+    async with App.open(database_url="memory://", tier_overrides={"box": "execute"}) as app:
+        app.register(box)
+        for operation in ("look", "put", "run"):
+            assert (await app.invoke("box", {"operation": operation})).status == "pending"
+            assert (await app.explain("box", {"operation": operation})).tier == "execute"
+        assert not ran

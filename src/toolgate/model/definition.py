@@ -210,7 +210,7 @@ class Tool(FrozenModel):
     """The errors that the tool itself ends with, for whoever calls it."""
     examples: tuple[Example, ...] = ()
     operations: dict[str, Operation] = Field(default_factory=dict)
-    """By value of the argument `operation`, all of them: what each risks. `tier` is then what the least of them does."""
+    """By value of the argument `operation`, all of them: what each risks. `tier` is then what lists show."""
     alias_of: str | None = None
     """The tool that this is a second name of: it works, but models are shown the first alone."""
     enabled: bool = True

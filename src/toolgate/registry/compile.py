@@ -226,11 +226,12 @@ def _with_operations(entry: Entry, schema: bytes, rules: DefinitionRules) -> Ent
 
 
 def _operation(entry: Entry, name: str, schema: bytes, rules: DefinitionRules) -> Entry:
-    """The entry that governs the calls of one operation: never by less than the tool's own tier."""
+    """The entry that governs the calls of one operation. What raises the tool's tier raises that of each operation."""
     tool = entry.tool
     destructive, confirms = entry.destructive or tool.destroys(name), tool.confirms(name)
+    alone = tool.model_copy(update={"tier": tool.operations[name].tier, "operations": {}, "capabilities": ()})
     least: Tier = "write" if destructive else "read_only"
-    tier = max(entry.tier, tool.operations[name].tier, least, key=TIERS.index)
+    tier = max(_tier(alone, rules), least, key=TIERS.index)
     return replace(
         entry,
         tier=tier,

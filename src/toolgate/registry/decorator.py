@@ -126,7 +126,7 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
         pure: True if the output depends on the arguments alone: no secret is put into it.
         errors: The errors that it ends with: code, when, and what to do.
         examples: Calls that show what it does.
-        operations: The tier of each value of its argument `operation`, or an `Operation`; `tier` is that of the least.
+        operations: The tier of each value of its argument `operation`, or an `Operation`; `tier` is what lists show.
         alias_of: The tool that it is a second name of: models are shown the first alone.
 
     Raises `DefinitionError`, with the path of every fault.

@@ -51,7 +51,7 @@ class CheckArguments:
 
 
 @tool(
-    tier="execute",
+    tier="external_api",
     category="database",
     target="supabase",
     timeout=60,
