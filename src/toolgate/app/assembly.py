@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from toolgate.app.argument_checks import ArgumentChecks
 from toolgate.app.events import Events
 from toolgate.app.secrets import ServerSecrets
-from toolgate.app.services import make_services
+from toolgate.app.services import make_package_sources, make_services
 from toolgate.app.sync import PolicySync, StoreSync
 from toolgate.conversation.behaviours import BehaviourAdjustments
 from toolgate.conversation.canvas import Canvas
@@ -265,6 +265,7 @@ class Parts:
         searxng = SearxngClient(self.http, settings.search.searxng_url)
         agents = A2aClient(self.http, settings.a2a.agents)
         self.providers.everywhere.update({HttpClient: self.http, SearxngClient: searxng, A2aClient: agents})
+        self.providers.everywhere.update(make_package_sources(settings, self.http, self.now))
 
     def _make_memory(self) -> None:
         """Search by meaning, and the notes that agents keep."""

@@ -1,17 +1,21 @@
 """Makes the clients of external services from the settings."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from toolgate.model import Auth
 from toolgate.network.http_client import HttpClient
+from toolgate.network.package_registries import PackageRegistries
 from toolgate.pipeline.context import InvokeContext
+from toolgate.services.advisories import AdvisoryFolder
 from toolgate.services.credentials import Credentials
 from toolgate.services.netlify import Netlify
 from toolgate.services.sendgrid import SendGrid
 from toolgate.services.stripe import Stripe
 from toolgate.services.supabase import Supabase
 from toolgate.services.vercel import Vercel
+from toolgate.settings import Settings
 from toolgate.settings.services import ServicesSettings
 
 
@@ -26,4 +30,13 @@ def make_services(
         Netlify: Netlify(services.netlify.base_url, http),
         Supabase: Supabase(services.supabase, http),
         Credentials: Credentials(lend),
+    }
+
+
+def make_package_sources(settings: Settings, http: HttpClient, now: Callable[[], datetime]) -> dict[type[Any], Any]:
+    """What is known about packages: the folder of advisories, and the registries."""
+    advisories, registries = settings.advisories, settings.registries
+    return {
+        AdvisoryFolder: AdvisoryFolder(advisories.folder, advisories.max_age_days, now),
+        PackageRegistries: PackageRegistries(http, registries.npm, registries.pypi),
     }

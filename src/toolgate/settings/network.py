@@ -44,7 +44,7 @@ class SearchSettings(Section):
     @field_validator("searxng_url")
     @classmethod
     def _web_address(cls, url: str | None) -> str | None:
-        return None if url is None else _checked_url(url)
+        return None if url is None else checked_url(url)
 
 
 class A2aSettings(Section):
@@ -56,10 +56,10 @@ class A2aSettings(Section):
     @field_validator("agents")
     @classmethod
     def _web_addresses(cls, agents: dict[str, str]) -> dict[str, str]:
-        return {name: _checked_url(url) for name, url in agents.items()}
+        return {name: checked_url(url) for name, url in agents.items()}
 
 
-def _checked_url(url: str) -> str:
+def checked_url(url: str) -> str:
     try:
         parse_url(url)
     except ToolgateError as error:

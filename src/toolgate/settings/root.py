@@ -16,6 +16,7 @@ from toolgate.settings.memory import MemorySettings
 from toolgate.settings.model import ModelSettings
 from toolgate.settings.network import A2aSettings, NetworkSettings, SearchSettings
 from toolgate.settings.notify import NotifySettings
+from toolgate.settings.packages import AdvisorySettings, RegistrySettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
@@ -97,6 +98,8 @@ class Settings(Section):
     sessions: SessionSettings = SessionSettings()
     audit: AuditSettings = AuditSettings()
     notify: NotifySettings = NotifySettings()
+    advisories: AdvisorySettings = AdvisorySettings()
+    registries: RegistrySettings = RegistrySettings()
     memory: MemorySettings = MemorySettings()
     services: ServicesSettings = ServicesSettings()
 
