@@ -19,8 +19,6 @@ from toolgate.errors import InvalidInput
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.services import deployer
 from toolgate.services.ignore_rules import IgnoreRules
-from toolgate.services.netlify import Netlify
-from toolgate.services.vercel import Vercel
 from toolgate.testing import memory_app
 from toolgate.tools import site_folder
 
@@ -418,12 +416,12 @@ async def test_without_a_token_the_answer_says_where_to_get_one(tmp_path: Path, 
     assert service.asked == []
 
 
-async def test_tokens_are_checked_by_a_request_that_deploys_nothing(tmp_path: Path) -> None:
+async def test_tokens_are_tested_by_a_request_that_deploys_nothing(tmp_path: Path) -> None:
     async def user(asked: Asked) -> Said:
         await asyncio.sleep(0)
-        return Said(200, {"user": asked.path})
+        return Said(200 if asked.path == "/v2/user" else 401, {"user": {}})
 
     async with serving("vercel", user, tmp_path) as (app, vercel), serving("netlify", user, tmp_path) as (second, netlify):
-        await app.parts.providers.everywhere[Vercel].check(VERCEL)
-        await second.parts.providers.everywhere[Netlify].check(NETLIFY)
+        assert (await app.secrets.test("vercel_deploy")).result == "works"
+        assert (await second.secrets.test("netlify_deploy")).result == "refused"
     assert [asked.path for asked in (*vercel.asked, *netlify.asked)] == ["/v2/user", "/api/v1/user"]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.loopback import Said, site
 from tests.services import failed, hang_up, never, records, scripted, serving
-from toolgate.services.sendgrid import SendGrid
 from toolgate.services.service_api import retry_after, told
 from toolgate.tools.mail import ADDRESS
 
@@ -141,6 +140,12 @@ async def test_a_redirect_takes_no_key_and_no_mail_along() -> None:
         assert other.asked == []
 
 
+async def test_a_hundred_mails_a_day_are_free() -> None:
+    async with serving("sendgrid", QUEUED) as (app, _):
+        explained = await app.explain("sendgrid_send_email", MAIL)
+    assert "100 of 100 free calls of this day left" in str(explained)
+
+
 async def test_without_a_key_the_answer_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLGATE_SECRET_SENDGRID_API_KEY")
     async with serving("sendgrid", QUEUED) as (app, sendgrid):
@@ -149,9 +154,10 @@ async def test_without_a_key_the_answer_says_where_to_get_one(monkeypatch: pytes
     assert sendgrid.asked == []
 
 
-async def test_the_credential_is_checked_by_a_request_that_sends_nothing() -> None:
-    async with serving("sendgrid", Said(200, {"scopes": []})) as (app, sendgrid):
-        await app.parts.providers.everywhere[SendGrid].check(KEY)
+async def test_the_key_is_tested_by_a_request_that_sends_nothing() -> None:
+    async with serving("sendgrid", Said(200, {"scopes": []}), Said(401)) as (app, sendgrid):
+        assert (await app.secrets.test("sendgrid_send_email")).result == "works"
+        assert (await app.secrets.test("sendgrid_send_email")).result == "refused"
     assert (sendgrid.asked[0].method, sendgrid.asked[0].path) == ("GET", "/v3/scopes")
 
 

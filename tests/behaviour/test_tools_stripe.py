@@ -10,7 +10,7 @@ from tests.services import Answer, failed, hang_up, never, records, scripted, se
 from toolgate import Actor, App
 from toolgate.gates.secrets.names import Owner
 from toolgate.model import MASK
-from toolgate.services.stripe import Stripe, idempotency_key
+from toolgate.services.stripe import idempotency_key
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-3")
@@ -78,8 +78,9 @@ async def test_neither_the_key_nor_the_client_secret_is_on_record() -> None:
         Said(raw=hang_up),
         Said(200, "not json"),
         Said(200, b"x" * 3_000_000),
+        Said(200, {"object": "list"}),
     ],
-    ids=["500", "503", "409", "hung up", "malformed", "huge"],
+    ids=["500", "503", "409", "hung up", "malformed", "huge", "something else"],
 )
 async def test_an_attempt_without_a_clear_answer_is_repeated_with_the_same_key(trouble: Answer) -> None:
     async with serving("stripe", trouble, Said(200, INTENT)) as (app, stripe):
@@ -240,7 +241,14 @@ async def test_a_form_cannot_be_broken_out_of() -> None:
     assert asked.form == {"amount": "5", "currency": "eur", "description": text}
 
 
-async def test_the_credential_is_checked_by_a_request_that_costs_nothing() -> None:
-    async with serving("stripe", Said(200, {"object": "balance"})) as (app, stripe):
-        await app.parts.providers.everywhere[Stripe].check(KEY)
-    assert (stripe.asked[0].method, stripe.asked[0].path) == ("GET", "/v1/balance")
+@pytest.mark.parametrize(
+    ("status", "result"), [(200, "works"), (403, "works"), (401, "refused"), (500, "failed"), (302, "failed")]
+)
+async def test_the_key_is_tested_by_a_request_that_costs_nothing(status: int, result: str) -> None:
+    """A restricted key that may not read the balance is a key all the same."""
+    async with serving("stripe", Said(status, {"object": "balance"})) as (app, stripe):
+        tested = await app.secrets.test("stripe_create_payment")
+    assert (tested.result, tested.credential) == (result, "STRIPE_SECRET_KEY")
+    assert KEY not in tested.message
+    (asked,) = stripe.asked
+    assert (asked.method, asked.path, asked.headers["authorization"]) == ("GET", "/v1/balance", f"Bearer {KEY}")

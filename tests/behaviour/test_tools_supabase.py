@@ -10,7 +10,6 @@ from tests.loopback import Asked, Said, Site, site
 from tests.services import Answer, failed, hang_up, never, records, scripted
 from toolgate import Actor, App
 from toolgate.model import Entry
-from toolgate.services.supabase import Supabase
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-3")
@@ -297,7 +296,20 @@ async def test_without_a_project_the_answer_names_the_setting() -> None:
     assert "services: {supabase: {project: {url: https://" in error.message
 
 
-async def test_the_key_is_checked_by_a_request_that_reads_nothing() -> None:
-    async with serving(Said(200)) as (app, service):
-        await app.parts.providers.everywhere[Supabase].check("default", KEY)
+async def test_the_key_is_tested_by_a_request_that_reads_nothing() -> None:
+    async with serving(Said(200), Said(401)) as (app, service):
+        assert (await app.secrets.test("supabase_query")).result == "works"
+        assert (await app.secrets.test("supabase_query")).result == "refused"
     assert (service.asked[0].method, service.asked[0].path) == ("HEAD", "/rest/v1/")
+
+
+async def test_a_database_that_gives_the_credentials_back_gives_them_masked() -> None:
+    rows = [{"note": f"key {KEY} and token {TOKEN}"}]
+    async with serving(Said(201, rows), Said(400, {"message": f"what is {TOKEN}"})) as (app, _):
+        outcome = await app.invoke("supabase_query", {"query": "SELECT note FROM public.notes"})
+        error = failed(await app.invoke("supabase_query", {"query": "SELECT 1"}), "INVALID_INPUT")
+        log = await records(app)
+    for text in (str(outcome.output), error.message, str(error.details), log):
+        assert KEY not in text
+        assert TOKEN not in text
+    assert "token" in str(outcome.output)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.model import Call, CommandEntry, Outcome
-from toolgate.pipeline.context import InvokeContext, Providers
+from toolgate.model import Call, CommandEntry
+from toolgate.pipeline.context import InvokeContext, Providers, runs_nothing
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
@@ -30,7 +30,7 @@ class ArgumentChecks:
     def canonical(self, tool: str, tenant: str, workspace: str, arguments: dict[str, Any]) -> bytes:
         """Arguments that a person edited, as they would run in a folder; raises a CallError if they do not fit the tool."""
         entry = self._parts.catalog.resolve(tool, tenant)
-        ctx = InvokeContext(Call("", tool, arguments), Providers(), _runs_nothing, 0, 0.0, arguments, None)
+        ctx = InvokeContext(Call("", tool, arguments), Providers(), runs_nothing, 0, 0.0, arguments, None)
         self._parts.inputs.accept(ctx, entry)
         if entry.guards is not None:
             governing = entry.of_call(ctx.arguments)
@@ -59,8 +59,3 @@ class ArgumentChecks:
         except CallError:
             return False
         return decision.allow and self._parts.catalog.why_off(entry, actor.tenant) is None
-
-
-async def _runs_nothing(call: Call) -> Outcome:
-    """The `Invoke` of a context that arguments are only checked in."""
-    raise NotImplementedError(call.tool)

@@ -1,5 +1,6 @@
 """`app.secrets`: secrets that tools and servers are given. Names go out, values never do."""
 
+import inspect
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -10,7 +11,8 @@ from toolgate.errors import Denied, SettingsError, StoreError, described
 from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.names import OF_LOGINS, OF_SERVERS, SERVER_PREFIX, SERVERS, Owner, key_of
 from toolgate.gates.secrets.sources import ListedSecret, Readable, Vault, listed
-from toolgate.model import LOCAL, Actor, Entry
+from toolgate.model import LOCAL, Actor, Call, Entry, new_id
+from toolgate.pipeline.context import InvokeContext, runs_nothing
 from toolgate.tasks import uninterrupted
 
 
@@ -59,7 +61,8 @@ class SecretsFacet(Facet):
 
     async def test(self, tool: str, actor: Actor | None = None) -> CredentialTest:
         """Tests the credential that a tool would be given for an actor, by the tool's own `test_auth(credential)`: a method
-        of a class-based tool or an attribute of a function. Raises `CallError` if there is no such tool."""
+        of a class-based tool or an attribute of a function. One with a parameter `ctx` finds providers and the actor there.
+        Raises `CallError` if there is no such tool."""
         actor = actor or LOCAL
         tested = await self._test(self._parts.catalog.resolve(tool, actor.tenant), actor)
         details = {"credential": tested.credential, "result": tested.result}
@@ -82,14 +85,22 @@ class SecretsFacet(Facet):
         if method is None:
             advice = "Give the tool a method `async def test_auth(self, credential: str) -> bool`."
             return CredentialTest("untested", f"{name} is set, but the tool has no way to test it", name, advice)
+        test = partial(method, value)
+        if _takes_context(method):
+            test = partial(method, value, ctx=self._context(entry, actor))
         try:
-            works = await ask_tool(self._parts, code.instance, partial(method, value), entry.timeout) is True
+            works = await ask_tool(self._parts, code.instance, test, entry.timeout) is True
         except TimeoutError:
             return CredentialTest("failed", f"no answer within {entry.timeout:g} s", name)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
             return CredentialTest("failed", self._parts.redactor.text(described(error), (value,)), name)
         words = f"{name} works" if works else f"{name} was refused"
         return CredentialTest("works" if works else "refused", words, name)
+
+    def _context(self, entry: Entry, actor: Actor) -> InvokeContext:
+        """The context of a call that is never made."""
+        call = Call(new_id(), entry.name, {}, actor)
+        return InvokeContext(call, self._parts.providers, runs_nothing, 0, 0.0, {}, None, entry=entry)
 
     def _vaults(self) -> list[Vault]:
         return [source for source in self._parts.secrets.sources if isinstance(source, Vault)]
@@ -118,6 +129,13 @@ class SecretsFacet(Facet):
         self.check_place(where)
         self._vault(where).set(key_of(name, owner), value)
         await self._record("secret.set", name, owner, where)
+
+
+def _takes_context(method: Any) -> bool:
+    try:
+        return "ctx" in inspect.signature(method).parameters
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return False
 
 
 def _source(source: Readable) -> SecretSource:

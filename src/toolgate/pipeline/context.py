@@ -422,3 +422,8 @@ class InvokeContext(msgspec.Struct, eq=False):
     def note_hook_error(self, stage: str, hook: str, error: BaseException) -> None:
         """Note what a hook did wrong after the call was decided; the end record and the program's log show it, masked."""
         self.scratch.hook_errors.append({"stage": stage, "hook": hook, "error": described(error)})
+
+
+async def runs_nothing(call: Call) -> Outcome:
+    """The `Invoke` of a context in which arguments or credentials are only checked."""
+    raise NotImplementedError(call.tool)

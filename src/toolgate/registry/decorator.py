@@ -37,6 +37,7 @@ from toolgate.registry.signature import FunctionSchema, read_docstring
 DECLARED_ATTRIBUTE = "__toolgate__"
 JAILS_COMMANDS_ATTRIBUTE = "__toolgate_jails_commands__"
 REACHES_ATTRIBUTE = "__toolgate_reaches__"
+AUTH_TEST_ATTRIBUTE = "test_auth"
 MAX_TITLE_CHARS = 128
 OPTIONS = (
     "name", "title", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit",
@@ -163,6 +164,16 @@ def reaches(setting: str) -> Callable[[Code], Code]:
 
     def declare(function: Code) -> Code:
         setattr(function, REACHES_ATTRIBUTE, setting)
+        return function
+
+    return declare
+
+
+def tests_credential(test: Callable[..., Any]) -> Callable[[Code], Code]:
+    """Declares the test of a tool's credential: `test(credential, ctx)` gives whether the service accepts it."""
+
+    def declare(function: Code) -> Code:
+        setattr(function, AUTH_TEST_ATTRIBUTE, test)
         return function
 
     return declare

@@ -5,7 +5,7 @@ back, the error is OUTCOME_UNKNOWN, which the pipeline does not repeat by itself
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -163,6 +163,17 @@ class ServiceApi:
             details=details,
             suggestion=f"Look at {self.name} before you call again.",
         )
+
+
+async def is_accepted(check: Awaitable[None]) -> bool:
+    """The answer of a service to a credential: True if a check of it passes, False if it is refused."""
+    try:
+        await check
+    except ToolError as error:
+        if error.code in ("MISSING_AUTH", "PERMISSION_DENIED"):
+            return False
+        raise
+    return True
 
 
 def seconds_for(time_limit: float, most: float = REQUEST_SECONDS) -> float:

@@ -42,11 +42,18 @@ class Stripe:
         except ToolError as error:
             raise _judged(error) from error
         made = self._api.json(response, dict, changes=True)
-        return PaymentIntent(_text(made, "id"), _text(made, "client_secret"), _text(made, "status"))
+        intent = PaymentIntent(_text(made, "id"), _text(made, "client_secret"), _text(made, "status"))
+        if not intent.id or not intent.status:
+            raise self._api.unreadable(changes=True)
+        return intent
 
     async def check(self, credential: str | None) -> None:
-        """Raises if the credential is not accepted."""
-        await self._api.send("GET", "/v1/balance", headers=self._headers(credential), changes=False)
+        """Raises if the credential is not accepted. A restricted key that may not read the balance is."""
+        try:
+            await self._api.send("GET", "/v1/balance", headers=self._headers(credential), changes=False)
+        except ToolError as error:
+            if error.code != "PERMISSION_DENIED":
+                raise
 
     def _headers(self, credential: str | None) -> dict[str, str]:
         return {**self._api.bearer(credential), "Stripe-Version": API_VERSION}

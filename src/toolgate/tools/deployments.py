@@ -11,10 +11,11 @@ from typing_extensions import TypedDict
 from toolgate.errors import InvalidInput
 from toolgate.model import Auth, Capability, Cost, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.decorator import tool
+from toolgate.registry.decorator import tests_credential, tool
 from toolgate.services import netlify, vercel
 from toolgate.services.deployer import Deployer, Site
 from toolgate.services.netlify import Netlify
+from toolgate.services.service_api import is_accepted
 from toolgate.services.vercel import Vercel
 from toolgate.threads import to_thread
 from toolgate.tools.call_folder import folder_of
@@ -48,6 +49,10 @@ _ERRORS = [
 ]
 
 
+async def _accepts_vercel(credential: str, ctx: InvokeContext) -> bool:
+    return await is_accepted(ctx.get(Vercel).check(credential))
+
+
 @tool(
     tier="external_api",
     category="deployment",
@@ -67,6 +72,7 @@ _ERRORS = [
     errors=_ERRORS,
     examples=[Example(name="a preview of a folder", arguments={"projectPath": "src", "project": "docs-site"})],
 )
+@tests_credential(_accepts_vercel)
 async def vercel_deploy(
     ctx: InvokeContext,
     projectPath: str,
@@ -93,6 +99,10 @@ async def vercel_deploy(
     return await _deploy(ctx, ctx.get(Vercel), projectPath, ".vercelignore", named, production, envVars)
 
 
+async def _accepts_netlify(credential: str, ctx: InvokeContext) -> bool:
+    return await is_accepted(ctx.get(Netlify).check(credential))
+
+
 @tool(
     tier="external_api",
     category="deployment",
@@ -112,6 +122,7 @@ async def vercel_deploy(
     errors=_ERRORS,
     examples=[Example(name="a draft of a folder", arguments={"projectPath": "src", "site": "docs-site.netlify.app"})],
 )
+@tests_credential(_accepts_netlify)
 async def netlify_deploy(
     ctx: InvokeContext,
     projectPath: str,

@@ -9,9 +9,9 @@ from typing_extensions import TypedDict
 from toolgate.errors import InvalidInput
 from toolgate.model import Auth, Capability, Cost, ErrorCase, Example, Retry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.decorator import tool
+from toolgate.registry.decorator import tests_credential, tool
 from toolgate.services.sendgrid import SETUP_URL, SendGrid, mail
-from toolgate.services.service_api import seconds_for
+from toolgate.services.service_api import is_accepted, seconds_for
 
 FREE_MAILS_A_DAY = 100
 MAX_ADDRESS_CHARS = 254
@@ -33,6 +33,10 @@ class Sent(TypedDict):
     status: Literal["sent", "queued", "failed"]
 
 
+async def _accepts_sendgrid(credential: str, ctx: InvokeContext) -> bool:
+    return await is_accepted(ctx.get(SendGrid).check(credential))
+
+
 @tool(
     tier="external_api",
     category="service",
@@ -40,7 +44,12 @@ class Sent(TypedDict):
     timeout=60,
     tags=["email"],
     requires_auth=Auth(type="api_key", config_key="SENDGRID_API_KEY", setup_url=SETUP_URL),
-    cost=Cost(model="free", free_tier_limit=FREE_MAILS_A_DAY, billing_url="https://app.sendgrid.com/settings/billing"),
+    cost=Cost(
+        model="free",
+        free_tier_limit=FREE_MAILS_A_DAY,
+        free_tier_period="day",
+        billing_url="https://app.sendgrid.com/settings/billing",
+    ),
     capabilities=[
         Capability(
             action="send_email",
@@ -72,6 +81,7 @@ class Sent(TypedDict):
         ),
     ],
 )
+@tests_credential(_accepts_sendgrid)
 async def sendgrid_send_email(
     ctx: InvokeContext,
     to: Address,

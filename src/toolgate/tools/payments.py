@@ -8,8 +8,8 @@ from typing_extensions import TypedDict
 
 from toolgate.model import Auth, Capability, Cost, ErrorCase, Example, Retry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.decorator import tool
-from toolgate.services.service_api import seconds_for
+from toolgate.registry.decorator import tests_credential, tool
+from toolgate.services.service_api import is_accepted, seconds_for
 from toolgate.services.stripe import SETUP_URL, Stripe, idempotency_key
 
 FEE = Decimal("0.30")
@@ -23,6 +23,10 @@ class Payment(TypedDict):
     paymentIntentId: str
     clientSecret: str
     status: Literal["succeeded", "pending", "failed"]
+
+
+async def _accepts_stripe(credential: str, ctx: InvokeContext) -> bool:
+    return await is_accepted(ctx.get(Stripe).check(credential))
 
 
 @tool(
@@ -57,6 +61,7 @@ class Payment(TypedDict):
         Example(name="20 dollars", arguments={"amount": 2000, "currency": "usd", "description": "Order 1001"}),
     ],
 )
+@tests_credential(_accepts_stripe)
 async def stripe_create_payment(
     ctx: InvokeContext,
     amount: Annotated[int, Field(ge=1, le=99_999_999)],

@@ -10,10 +10,10 @@ from typing_extensions import TypedDict
 from toolgate.errors import CallError, InvalidInput, ToolError
 from toolgate.model import Auth, Capability, ErrorCase, Example, Operation, Retry
 from toolgate.pipeline.context import InvokeContext
-from toolgate.registry.decorator import tool
+from toolgate.registry.decorator import tests_credential, tool
 from toolgate.screening.queries import MAX_QUERY_CHARS, check_query
 from toolgate.services.credentials import Credentials
-from toolgate.services.service_api import seconds_for
+from toolgate.services.service_api import is_accepted, seconds_for
 from toolgate.services.supabase import MAX_ROWS, SETUP_URL, TOKENS_URL, Supabase, TableRequest
 
 ACCESS_TOKEN = Auth(type="bearer_token", config_key="SUPABASE_ACCESS_TOKEN", setup_url=TOKENS_URL)
@@ -48,6 +48,10 @@ class CheckArguments:
                 TableRequest(**{name: arguments[name] for name in names}).check()
         except (CallError, ToolError) as error:
             ctx.abort(str(error), error.code)
+
+
+async def _accepts_supabase(credential: str, ctx: InvokeContext) -> bool:
+    return await is_accepted(ctx.get(Supabase).check(ctx.actor.tenant, credential))
 
 
 @tool(
@@ -98,6 +102,7 @@ class CheckArguments:
         Example(name="rows of a table", arguments={"operation": "select", "table": "notes", "filters": {"id": "eq.1"}}),
     ],
 )
+@tests_credential(_accepts_supabase)
 async def supabase_query(
     ctx: InvokeContext,
     operation: Action = "query",
