@@ -274,3 +274,13 @@ def test_a_text_in_pieces_is_the_whole_text(given_text: str, most: int) -> None:
     cut = list(pieces(given_text, most, 0))
     assert "".join("".join(cut).split()) == "".join(given_text.split())
     assert all(len(piece) <= most for piece in cut)
+
+
+async def test_what_is_left_out_of_a_sheet_is_told(reader: DocumentReader) -> None:
+    space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    for far in ('<row r="1"><c r="IW1"><v>1</v></c></row>', '<row r="100001"><c r="A100001"><v>1</v></c></row>'):
+        sheet = f'<worksheet xmlns="{space}"><sheetData>{far}</sheetData></worksheet>'
+        content = await reader.read("a.xlsx", files.with_part(files.xlsx(), "xl/worksheets/sheet1.xml", sheet.encode()))
+        assert content.truncated
+        assert "Grace Murray" in texts(content)
+    assert not (await reader.read("a.xlsx", files.xlsx())).truncated

@@ -22,6 +22,8 @@ LIMITS = ResourceLimits(seconds=60, memory=768 * MB, disk=MB, files=100, process
 JAILED_READER = Path(__file__).resolve().parent / "jailed_reader.py"
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 HTML_NAMES = (".html", ".htm", ".xhtml")
+THEIR_MODULES = ("pypdfium2_raw", "lxml", "et_xmlfile", "PIL", "typing_extensions")
+"""Modules that those of the extra import; packages may be installed in more than one folder."""
 MAX_NUMBER = 10_000_000
 """Of a page or row."""
 MARKDOWN_NAMES = (".md", ".markdown", ".mdown")
@@ -113,7 +115,7 @@ def _read_here(kind: Kind, data: bytes) -> DocumentContent:
 
 def _spec(kind: Kind, limits: ResourceLimits) -> Spec:
     """The process to jail: our interpreter, which may read the packages that it imports and its own code."""
-    found = (find_spec(module) for module in EXTRAS["documents"].modules)
+    found = map(find_spec, (*EXTRAS["documents"].modules, *THEIR_MODULES))
     folders = {str(Path(spec.origin).resolve().parent.parent) for spec in found if spec is not None and spec.origin}
     interpreter, root = python(), JAILED_READER.parent
     return Spec(

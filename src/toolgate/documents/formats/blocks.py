@@ -44,6 +44,7 @@ class DocumentText:
     def __init__(self, max_chars: int = MAX_TEXT_CHARS, max_blocks: int = MAX_BLOCKS) -> None:
         self.blocks: list[Block] = []
         self.truncated = False
+        """True if there is more than was taken."""
         self._chars_left = max_chars
         self._max_blocks = max_blocks
         self._headings: list[tuple[int, str]] = []

@@ -21,7 +21,10 @@ def read_pptx(data: bytes, into: DocumentText) -> None:
         if title is not None:
             into.heading(1, title.text_frame.text)
             into.add(title.text_frame.text, page=number)
-        for shape in _shapes(slide.shapes):
+        for count, shape in enumerate(_shapes(slide.shapes), 1):
+            if count > MAX_SHAPES:
+                into.truncated = True
+                break
             if title is None or shape.shape_id != title.shape_id:
                 _read_shape(shape, into, number)
         if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
@@ -33,7 +36,7 @@ def read_pptx(data: bytes, into: DocumentText) -> None:
 def _shapes(shapes: Any) -> Iterator[Any]:
     """Shapes, and those inside of groups, in order. A list, not recursion: groups may be nested to any depth."""
     waiting = [iter(shapes)]
-    for _ in range(MAX_SHAPES):
+    while True:
         while waiting and (shape := next(waiting[-1], None)) is None:
             waiting.pop()
         if not waiting:

@@ -19,11 +19,17 @@ def read_xlsx(data: bytes, into: DocumentText) -> None:
     book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True, keep_links=False)
     for sheet in book.worksheets[:MAX_SHEETS]:
         names: list[str] | None = None
-        rows = sheet.iter_rows(max_row=MAX_ROWS, max_col=MAX_COLUMNS, values_only=True)
+        into.truncated |= (sheet.max_column or 0) > MAX_COLUMNS  # as the file says; what is there is not looked at
+        rows = sheet.iter_rows(max_row=MAX_ROWS + 1, max_col=MAX_COLUMNS + 1, values_only=True)
         for number, row in enumerate(rows, 1):
             cells = [_shown(value) for value in row]
             if not any(cells):
                 continue
+            if number > MAX_ROWS or any(cells[MAX_COLUMNS:]) or max(map(len, cells)) > MAX_CELL_CHARS:
+                into.truncated = True
+            if number > MAX_ROWS:
+                break
+            cells = [cell[:MAX_CELL_CHARS] for cell in cells[:MAX_COLUMNS]]
             if names is None:
                 names = cells if _is_header(row) else []
                 into.add(" | ".join(filter(None, cells)), sheet=sheet.title, row=number)
@@ -53,4 +59,4 @@ def _shown(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, float):
         return f"{value:g}" if value != int(value) or abs(value) > 1e15 else str(int(value))
-    return " ".join(str(value).split())[:MAX_CELL_CHARS]
+    return " ".join(str(value).split())

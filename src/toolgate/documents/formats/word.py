@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
 from toolgate.documents.formats.blocks import DocumentText
@@ -21,7 +22,8 @@ def read_docx(data: bytes, into: DocumentText) -> None:
     for part in document.iter_inner_content():
         if isinstance(part, Table):
             for row in part.rows:
-                cells = list(_cell_texts(row))
+                cells = list(islice(_cell_texts(row), MAX_TABLE_COLUMNS + 1))
+                into.truncated |= len(cells) > MAX_TABLE_COLUMNS
                 into.add(" | ".join(cells) if any(cells) else "")
             continue
         level = levels.get(part._p.style) if part._p.style is not None else None
@@ -47,9 +49,7 @@ def _heading_levels(document: Any) -> dict[str, int]:
 def _cell_texts(row: Any) -> Iterator[str]:
     """The texts of the cells of a row; a merged cell once."""
     before = None
-    for number, cell in enumerate(row.cells):
-        if number >= MAX_TABLE_COLUMNS:
-            return
+    for cell in row.cells:
         if cell._tc is not before:
             yield " ".join(cell.text.split())
         before = cell._tc
