@@ -10,6 +10,7 @@ import pytest
 
 from toolgate import Actor, App, Outcome
 from toolgate.embeddings import embedder
+from toolgate.errors import StoreError
 from toolgate.memory.matrix_index import MatrixIndex
 from toolgate.store.sql import column, value
 
@@ -291,3 +292,16 @@ async def test_without_the_extra_the_tool_says_so_and_names_no_path(app: App, mo
         again.approvals.add_approver(lambda _request: True)
         monkeypatch.undo()
         assert len(await texts(again, "anything", threshold=0)) == len(NOTES)
+
+
+async def test_where_the_store_fails_the_caller_is_not_told_where_it_is(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost(_transaction: Any) -> None:
+        raise StoreError("The database /home/operator/toolgate.db cannot be used.")
+
+    monkeypatch.setattr(app.parts.memory._store, "read", lost)
+    words = failed(await app.invoke("memory_load", {"query": "a"}, actor=ANN), "UNEXPECTED_ERROR")
+    assert words == "The store cannot be used. `toolgate doctor` shows what is wrong with the store."
+    monkeypatch.undo()
+    await app.parts.store.flush()
+    (record,) = await app.parts.store.read(column("SELECT body FROM audit_log WHERE kind = 'end'"))
+    assert "/home/operator/toolgate.db" in str(record)

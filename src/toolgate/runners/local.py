@@ -7,7 +7,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from toolgate.errors import CODES, CallError, Failed, NotReached, TimedOut, ToolError, call_error, described, timed_out
+from toolgate.errors import (
+    CODES,
+    CallError,
+    Failed,
+    NotReached,
+    StoreError,
+    TimedOut,
+    ToolError,
+    call_error,
+    described,
+    timed_out,
+)
 from toolgate.extras import MissingExtra
 from toolgate.model import Entry, Implementation
 from toolgate.pipeline.context import InvokeContext
@@ -192,6 +203,9 @@ def understand(error: BaseException, instance: Any = None) -> CallError:
     if isinstance(error, MissingExtra):  # its own advice is a command on this machine, which is none of the caller's
         advice = f"Ask the operator to install toolgate[{error.extra}]."
         return _from_tool_error(ToolError(error.message, suggestion=advice, charged=False))
+    if isinstance(error, StoreError):  # it names the database's place, which the operator is told by the log
+        advice = "`toolgate doctor` shows what is wrong with the store."
+        return Failed("UNEXPECTED_ERROR", "The store cannot be used.", suggestion=advice, reason=error.message)
     words = described(error)
     if isinstance(error, TimeoutError):
         return TimedOut(message=f"The tool gave up waiting: {words}")

@@ -50,8 +50,11 @@ class NotesForgotten(TypedDict):
     deleted: int
 
 
-BAD_FILTER = ErrorCase(
+BAD_QUERY = ErrorCase(
     "INVALID_INPUT", when="the query is empty or the filter can't be read", advice="Correct it as the message says."
+)
+NOT_INSTALLED = ErrorCase(
+    "INVOCATION_ERROR", when="search by meaning is not installed", advice="Install the extra toolgate[embeddings]."
 )
 
 
@@ -60,7 +63,7 @@ BAD_FILTER = ErrorCase(
     category="database",
     tags=["agent", "memory"],
     capabilities=[Capability(action="search", description="Find notes by meaning")],
-    errors=[BAD_FILTER],
+    errors=[BAD_QUERY, NOT_INSTALLED],
     examples=[
         Example(name="by meaning", arguments={"query": "When may we deploy?"}),
         Example(
@@ -99,6 +102,7 @@ async def memory_load(
             "INVALID_INPUT", when="the text is empty or too long, or metadata is not flat", advice="Save less at once."
         ),
         ErrorCase("CAPACITY_EXCEEDED", when="as many notes are kept as may be", advice="Delete some that are not needed."),
+        NOT_INSTALLED,
     ],
     examples=[
         Example(name="a fact", arguments={"text": "Deployments on Fridays are forbidden."}),
@@ -154,7 +158,7 @@ async def memory_delete(ctx: InvokeContext, ids: str | list[str]) -> NotesDelete
     category="database",
     tags=["agent", "memory"],
     capabilities=[Capability(action="delete", description="Delete notes by meaning")],
-    errors=[BAD_FILTER],
+    errors=[BAD_QUERY, NOT_INSTALLED],
     examples=[Example(name="one topic", arguments={"query": "the old office address", "threshold": 0.8})],
 )
 async def memory_forget(
