@@ -7,8 +7,9 @@ Clock, zones and calendar are `whenever`'s. What is not ISO 8601 or a Unix times
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
 
+from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, quoted
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MAX_TEXT = 100
 FORMAT = "YYYY-MM-DD HH:mm:ss"
 Value = TypeVar("Value")
+Text = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
+"""Shorter for a model to read than the choice of two schemas that it stands for."""
 Operation = Literal["now", "parse", "format", "diff", "add"]
 
 Unit = Literal["milliseconds", "seconds", "minutes", "hours", "days", "weeks", "months", "years"]
@@ -83,29 +86,24 @@ class DateResult(TypedDict, total=False):
 def date_time(
     ctx: InvokeContext,
     operation: Operation,
-    timezone: str | None = None,
-    date: str | None = None,
+    timezone: Text = None,
+    date: Text = None,
     format: str = FORMAT,  # noqa: A002
-    date1: str | None = None,
-    date2: str | None = None,
-    unit: str | None = None,
-    amount: float | None = None,
+    date1: Text = None,
+    date2: Text = None,
+    unit: Text = None,
+    amount: Annotated[float | None, WithJsonSchema({"type": ["number", "null"]})] = None,
 ) -> DateResult:
-    """Get the current time, parse and format dates, calculate differences, add to dates. Aware of time zones and
-    daylight saving time.
+    """Get the current time, parse and format dates, calculate differences, add to dates; aware of time zones.
 
     Args:
-        operation: now; parse (date); format (date, else now); diff (from date1 to date2, in unit); add (amount of unit
-            to date, else to now).
-        timezone: IANA name, such as "Africa/Kigali"; without it the caller's default. Dates without an offset are read in
-            it, results are formatted in it.
-        date: ISO 8601, a Unix timestamp, or English such as "tomorrow at noon" or "next friday".
-        format: Output format, made of YYYY YY MMMM MMM MM M DD D dddd ddd HH H hh h mm m ss s SSS A a Z ZZ and
-            [literal text].
-        date1: Where diff starts.
-        date2: Where diff ends.
+        operation: now; parse date; format date, else now; diff from date1 to date2 in unit; add amount of unit to date,
+            else to now.
+        timezone: IANA name such as "Africa/Kigali"; else the caller's.
+        date: ISO 8601, Unix timestamp, or English such as "next friday".
+        format: Like the default, with MMMM MMM dddd ddd hh A SSS Z and [literal text].
         unit: milliseconds, seconds, minutes, hours, days, weeks, months or years.
-        amount: How many units to add; negative to subtract. Days and longer must be whole.
+        amount: Negative to subtract; whole for days and longer.
     """
     timezone = _default(ctx) if timezone is None else timezone
     now = _now(timezone)

@@ -33,6 +33,7 @@ class ParsedJson(TypedDict, total=False):
     tags=["json", "text"],
     capabilities=["parse", "extract", "repair"],
     timeout=MODEL_CALL_SECONDS,
+    pure=True,
     errors=[
         ErrorCase("INVALID_INPUT", "the schema is no JSON Schema, or refers to another document", "Correct the schema."),
     ],

@@ -1,0 +1,183 @@
+"""`text_transform`: a text summarized, translated, counted or searched: by the configured language model, else offline."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
+
+from toolgate.errors import CallError, InvalidInput, ToolError
+from toolgate.llm.json_answers import JsonFinder
+from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels, no_model
+from toolgate.model import ErrorCase, Example
+from toolgate.pipeline.context import InvokeContext
+from toolgate.registry.decorator import tool
+from toolgate.threads import to_thread
+from toolgate.tools import offline_text
+from toolgate.tools.offline_text import MAX_ENTITIES, MAX_OFFLINE_CHARS, TextEntity
+
+DEFAULT_SUMMARY_CHARS = 500
+DEFAULT_KEYWORDS = 10
+MAX_SUMMARY_CHARS = 20_000
+MAX_KEYWORDS = 100
+PATTERNS_ONLY = "Found by patterns: names of people, places and organizations need a language model."
+NOT_PERMITTED = frozenset({"TOOL_NOT_FOUND", "PERMISSION_DENIED"})
+"""Ends of the call to the model by which a caller is told that it is not theirs to use."""
+
+Operation = Literal["summarize", "translate", "extract_entities", "sentiment", "keywords", "word_count"]
+
+
+class TransformOptions(TypedDict, total=False):
+    """What an operation takes besides the text."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    maxLength: Annotated[int, Field(ge=20, le=MAX_SUMMARY_CHARS)]
+    targetLanguage: Annotated[str, Field(pattern=r"^[\w ()-]{2,60}$")]
+    count: Annotated[int, Field(ge=1, le=MAX_KEYWORDS)]
+
+
+class Transformed(TypedDict, total=False):
+    """What the operation gives. `method`: by a model, or offline."""
+
+    summary: str
+    translation: str
+    targetLanguage: str
+    entities: list[TextEntity]
+    note: str
+    sentiment: Literal["positive", "negative", "neutral"]
+    score: float
+    keywords: list[str]
+    characters: int
+    words: int
+    sentences: int
+    paragraphs: int
+    method: Literal["model", "offline"]
+
+
+@tool(
+    tier="read_only",
+    tags=["text", "model"],
+    capabilities=["summarize", "translate", "extract_entities", "sentiment", "keywords", "word_count"],
+    timeout=MODEL_CALL_SECONDS,
+    pure=True,
+    errors=[
+        ErrorCase("MISSING_AUTH", "the operation needs a model, and none is configured", "Set model.name and its key."),
+        ErrorCase("INVALID_INPUT", "there is no text, or too much for the operation", "Give another text."),
+        ErrorCase("INVALID_INPUT", "an option is missing: targetLanguage of translate", "Add it."),
+        ErrorCase("OUTPUT_INVALID", "the model's answer is not what was asked for", "Try again."),
+    ],
+    examples=[
+        Example(
+            name="count",
+            arguments={"text": "One. Two words!", "operation": "word_count"},
+            output={"characters": 15, "words": 3, "sentences": 2, "paragraphs": 1},
+        ),
+        Example(
+            name="summary",
+            arguments={
+                "text": "Tools have tiers. A tier says what a tool may do. Every tool has one tier.",
+                "operation": "summarize",
+                "options": {"maxLength": 40},
+            },
+        ),
+        Example(name="no language", arguments={"text": "Hello", "operation": "translate"}, error="INVALID_INPUT"),
+    ],
+)
+async def text_transform(
+    ctx: InvokeContext,
+    text: Annotated[str, Field(json_schema_extra={"x-command": False, "x-path": False})],
+    operation: Operation,
+    options: TransformOptions | None = None,
+) -> Transformed:
+    """Transform text: summarize, translate, extract entities, sentiment, keywords, or count words.
+
+    Args:
+        text: The text.
+        operation: What to do with it.
+        options: maxLength of a summary in characters, targetLanguage of a translation, count of keywords.
+    """
+    if operation == "word_count":
+        counts = await to_thread(offline_text.count, text)
+        return {**counts}  # type: ignore[typeddict-item]
+    chosen = options or {}
+    if not text.strip():
+        raise InvalidInput("There is no text.")
+    if operation == "translate" and "targetLanguage" not in chosen:
+        raise InvalidInput("There is no language to translate to.", suggestion="Give options.targetLanguage.")
+    models: LanguageModels = ctx.get(LanguageModels)
+    if models.is_configured(ctx.actor):
+        try:
+            return await _by_model(ctx, text, operation, chosen)
+        except CallError as error:
+            if error.code not in NOT_PERMITTED:
+                raise
+    return await to_thread(_offline, text, operation, chosen)
+
+
+# -- by the model
+
+
+def _question(operation: str, options: TransformOptions) -> tuple[str, dict[str, Any]]:
+    """What the model is asked, and the schema of its answer."""
+    words = {"type": "string", "minLength": 1}
+    match operation:
+        case "summarize":
+            most = options.get("maxLength", DEFAULT_SUMMARY_CHARS)
+            asked = f"Summarize the context in at most {most} characters, in the language that it is written in."
+            return asked, {"summary": words}
+        case "translate":
+            return f"Translate the whole context into {options['targetLanguage']}.", {"translation": words}
+        case "extract_entities":
+            kinds = "person, organization, place, date, money, number, email, url, product or event"
+            entity = {"type": "object", "properties": {"text": words, "type": words}, "required": ["text", "type"]}
+            asked = f"List the entities that the context names, as it writes them. The type is {kinds}."
+            return asked, {"entities": {"type": "array", "items": entity, "maxItems": MAX_ENTITIES}}
+        case "sentiment":
+            kinds_of = {"enum": ["positive", "negative", "neutral"]}
+            asked = "Tell the sentiment of the context, with a score from -1 (negative) to 1 (positive)."
+            return asked, {"sentiment": kinds_of, "score": {"type": "number", "minimum": -1, "maximum": 1}}
+    count = options.get("count", DEFAULT_KEYWORDS)
+    return f"List the {count} keywords of the context, the most telling first.", {
+        "keywords": {"type": "array", "items": words, "maxItems": MAX_KEYWORDS}
+    }
+
+
+async def _by_model(ctx: InvokeContext, text: str, operation: str, options: TransformOptions) -> Transformed:
+    asked, fields = _question(operation, options)
+    schema = {"type": "object", "properties": fields, "required": list(fields)}
+    finder: JsonFinder = ctx.get(JsonFinder)
+    answer = await finder.ask_model(ctx, f"{asked} The fields of the answer: {', '.join(fields)}.", text, schema)
+    if answer.method is None:
+        raise ToolError("The model's answer is not what was asked for.", code="OUTPUT_INVALID", suggestion="Try again.")
+    taken = {name: answer.data[name] for name in fields}
+    if operation == "extract_entities":
+        taken["entities"] = [{"text": one["text"], "type": one["type"]} for one in taken["entities"]]
+    if operation == "keywords":
+        taken["keywords"] = taken["keywords"][: options.get("count", DEFAULT_KEYWORDS)]
+    if operation == "translate":
+        taken["targetLanguage"] = options["targetLanguage"]
+    made: Transformed = {**taken, "method": "model"}  # type: ignore[typeddict-item]
+    return made
+
+
+# -- offline
+
+
+def _offline(text: str, operation: str, options: TransformOptions) -> Transformed:
+    if operation == "translate":
+        raise no_model("translate")
+    if len(text) > MAX_OFFLINE_CHARS:
+        raise InvalidInput(
+            f"Without a language model, a text has at most {MAX_OFFLINE_CHARS:,} characters.", suggestion="Split it."
+        )
+    if operation == "extract_entities":
+        return {"entities": offline_text.entities(text), "note": PATTERNS_ONLY, "method": "offline"}
+    if not offline_text.words_of(text):
+        raise InvalidInput("There are no words in the text.")
+    if operation == "summarize":
+        summary = offline_text.summarize(text, options.get("maxLength", DEFAULT_SUMMARY_CHARS))
+        return {"summary": summary, "method": "offline"}
+    if operation == "sentiment":
+        kind, score = offline_text.sentiment(text)
+        return {"sentiment": kind, "score": score, "method": "offline"}
+    return {"keywords": offline_text.keywords(text, options.get("count", DEFAULT_KEYWORDS)), "method": "offline"}
