@@ -284,6 +284,13 @@ async def test_an_agent_that_never_ends_is_left_working(app: App, agent: Agent) 
     assert len(agent.rpcs) <= 4
 
 
+async def test_an_error_while_waiting_names_the_task(app: App, agent: Agent) -> None:
+    task = {"id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_WORKING"}}
+    agent.results |= {"SendMessage": {"task": task}, "GetTask": lambda _: {"nonsense": True}}
+    error = failed(await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"}), "INVOCATION_ERROR")
+    assert error.details == {"task_id": "t1", "context_id": "c1"}
+
+
 async def test_a_reply_without_end_is_cut_off(app: App, agent: Agent) -> None:
     agent.results["SendMessage"] = {"message": {"parts": [{"text": "x" * 3_000_000}]}}
     failed(await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"}), "INVOCATION_ERROR")

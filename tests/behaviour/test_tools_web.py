@@ -316,3 +316,12 @@ async def test_a_secret_is_not_sent_without_encryption(app: App, monkeypatch: py
     monkeypatch.setattr("toolgate.network.http_client.HttpClient.request", never)
     arguments = {"url": "http://api.example.com/", "headers": {"X-Key": "{{secret:ELSEWHERE}}"}}
     failed(await app.invoke("rest_api_call", arguments, actor=ACME), "SECURITY_VIOLATION")
+    in_path = {"url": "http://api.example.com/{{secret:ELSEWHERE}}"}
+    failed(await app.invoke("rest_api_call", in_path, actor=ACME), "SECURITY_VIOLATION")
+
+
+async def test_a_secret_can_stand_in_the_path(app: App, api: Api) -> None:
+    api.says["/bot-s3cret-t0ken-value/send"] = Said(404, {"error": "no bot-s3cret-t0ken-value"})
+    outcome = await app.invoke("rest_api_call", {"url": f"{api.url}/bot-{{{{secret:TOKEN}}}}/send"}, actor=ACME)
+    assert api.asked[0].path == "/bot-s3cret-t0ken-value/send"
+    assert "s3cret" not in str(failed(outcome, "INVOCATION_ERROR"))

@@ -65,14 +65,15 @@ class A2aClient:
         self._http = http
         self._named = {name: url.rstrip("/") for name, url in agents.items()}
 
-    async def find(self, agent: str, headers: Mapping[str, str]) -> AgentEndpoint:
-        """Reads the card of an agent, which is named as in the settings or by its URL. Raises ToolError or Denied."""
+    async def find(self, agent: str, headers: Mapping[str, str], *, confidential: bool) -> AgentEndpoint:
+        """Reads the card of an agent, which is named as in the settings or by its URL. Raises ToolError; or Denied, as for
+        an unencrypted connection where what will be sent is confidential."""
         base = self._named.get(agent, agent).rstrip("/")
         for end in (CARD_PATH, OLD_CARD_PATH):
             base = base.removesuffix(end)
         trusted = base in self._named.values()
         home = parse_url(base)
-        if headers and home.scheme != "https" and not trusted and not self._http.is_allowed(base):
+        if confidential and home.scheme != "https" and not trusted and not self._http.is_allowed(base):
             raise Denied("SECURITY_VIOLATION", "Credentials are sent over https only.", suggestion="Use an https URL.")
         response = await self._card(base, {}, trusted=trusted)
         if response.status in (401, 403) and headers:

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.errors import InvalidInput, ToolError
+from toolgate.errors import CallError, InvalidInput, ToolError
 from toolgate.model import Capability, ErrorCase, Example
-from toolgate.network.a2a import UNDER_WAY, A2aClient, AgentReply, AgentState
+from toolgate.network.a2a import UNDER_WAY, A2aClient, AgentEndpoint, AgentReply, AgentState
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 
@@ -65,19 +65,34 @@ async def a2a_chat(
         raise InvalidInput("There is nothing to say.", suggestion="Give message, or task_id to wait for.")
     client: A2aClient = ctx.get(A2aClient)
     headers = {"authorization": authorization} if authorization else {}
-    agent = await client.find(agent_url, headers)
+    agent = await client.find(agent_url, headers, confidential=bool(headers or ctx.injected))
     ctx.used(agent.url)
     reply = AgentReply("", "working", context_id or None, task_id or None)
     if message.strip():
         reply = await client.send(agent, message, headers, context=context_id or None, task=task_id or None)
     if reply.state in UNDER_WAY and reply.task_id is not None:
-        waited = await client.wait(agent, reply.task_id, headers, min(timeout, ctx.time_limit - 5))
-        reply = waited._replace(context_id=waited.context_id or reply.context_id)
+        reply = await _waited(client, agent, reply, headers, min(timeout, ctx.time_limit - 5))
     _check(reply, agent.name)
     return {
         "agent": agent.name, "state": reply.state, "text": reply.text, "context_id": reply.context_id,
         "task_id": reply.task_id,
     }  # fmt: skip
+
+
+async def _waited(
+    client: A2aClient, agent: AgentEndpoint, reply: AgentReply, headers: dict[str, str], seconds: float
+) -> AgentReply:
+    """The reply that a task ends with. An error on the way names the task: it goes on, and can be waited for again."""
+    assert reply.task_id is not None
+    try:
+        waited = await client.wait(agent, reply.task_id, headers, seconds)
+    except (CallError, ToolError) as error:
+        raise ToolError(
+            error.message, code=error.code, retryable=True,
+            suggestion="The task may go on: call again with this task_id and an empty message.",
+            details={"task_id": reply.task_id, "context_id": reply.context_id},
+        ) from None  # fmt: skip
+    return waited._replace(context_id=waited.context_id or reply.context_id)
 
 
 def _check(reply: AgentReply, agent: str) -> None:

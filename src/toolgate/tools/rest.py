@@ -7,14 +7,14 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.errors import Denied, InvalidInput, ToolError
+from toolgate.errors import InvalidInput, ToolError
 from toolgate.jsontext import valid_text
 from toolgate.model import Capability, ErrorCase, Example
 from toolgate.network.http_client import HttpClient
 from toolgate.network.http_response import HttpResponse
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
-from toolgate.tools.web import service_error
+from toolgate.tools.web import check_encrypted, service_error
 
 MAX_ANSWER_BYTES = 2_000_000
 MAX_GRAPHQL_ERRORS = 5
@@ -99,8 +99,7 @@ async def rest_api_call(
         timeout: Milliseconds.
     """
     client: HttpClient = ctx.get(HttpClient)
-    if ctx.injected and not url.lower().startswith("https:") and not client.is_allowed(url):
-        raise Denied("SECURITY_VIOLATION", "A secret is sent over https only.", suggestion="Use an https URL.")
+    check_encrypted(ctx, client, url)
     content, kind = _content(method, body, query, variables)
     given = dict(headers)
     if kind and not any(name.lower() == "content-type" for name in given):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.errors import Failed, InvalidInput, TimedOut, ToolError
+from toolgate.errors import Denied, Failed, InvalidInput, TimedOut, ToolError
 from toolgate.extras import is_installed
 from toolgate.jsontext import valid_text
 from toolgate.model import Capability, ErrorCase, Example
@@ -35,6 +35,12 @@ class FetchedPage(TypedDict):
     title: str
     content: str
     truncated: bool
+
+
+def check_encrypted(ctx: InvokeContext, client: HttpClient, url: str) -> None:
+    """Raises Denied if a secret among the arguments would be sent in the clear to a host that the operator did not name."""
+    if ctx.injected and not url.lower().startswith("https:") and not client.is_allowed(url):
+        raise Denied("SECURITY_VIOLATION", "A secret is sent over https only.", suggestion="Use an https URL.")
 
 
 def service_error(response: HttpResponse, host: str) -> ToolError:
@@ -94,6 +100,7 @@ async def http_fetch(
         format: markdown or text, without menus; raw is the source.
     """
     client: HttpClient = ctx.get(HttpClient)
+    check_encrypted(ctx, client, url)
     response = await client.request(
         method,
         url,
