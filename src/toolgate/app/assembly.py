@@ -68,6 +68,7 @@ from toolgate.runners.execution import Execution
 from toolgate.runners.local import LocalRunner
 from toolgate.sandbox.custom.folder import CompiledCode, CustomFolder, CustomTools
 from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.npm.installer import NpmInstaller
 from toolgate.sandbox.repository import CommitAuthors
 from toolgate.sandbox.runner import SandboxRunner
 from toolgate.sandbox.workspaces import Workspaces
@@ -106,6 +107,7 @@ class Parts:
         self._make_policy()
         self._make_catalog()
         self._make_sandbox()
+        self._make_npm()
         self._make_network()
         self._make_memory()
         self._make_documents()
@@ -212,6 +214,7 @@ class Parts:
             KeptStages(settings, self.redactor.mask).marks,
             self.hooks.instance,
             costs={"deep_reasoning": cost_of(settings.model)},
+            hosts={"npm": settings.npm.reach(settings.registries.npm)},
         )
         self.catalog = Catalog(
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
@@ -257,6 +260,13 @@ class Parts:
                 self.guard.forget,
                 CompiledCode(self.sandbox, None if settings.in_memory else self.project.compiled_file).check,
             )
+
+    def _make_npm(self) -> None:
+        """The installer of npm's packages."""
+        settings = self.settings
+        self.providers.everywhere[NpmInstaller] = NpmInstaller(
+            self.sandbox, settings.npm, settings.registries.npm, settings.home
+        )
 
     def _make_network(self) -> None:
         """The HTTP client of the built-in tools, and the services that they reach with it."""

@@ -228,7 +228,8 @@ class Sandbox:
         stopped = process.stopped or (limit_met(code) if code < 0 else None)
         return CommandResult(
             exit_code=code, stdout=out, stderr=errors, stopped=stopped, limits=limits, jail=jail.name,
-            enforced=jail.enforces(), seconds=perf_counter() - begun, left=left,
+            enforced=jail.enforces() if network is None else {**jail.enforces(), "network": network.means},
+            seconds=perf_counter() - begun, left=left,
         )  # fmt: skip
 
     async def run_container(

@@ -23,6 +23,9 @@ NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocol
 class JailNetwork:
     """The allowed hosts of one program, as its jail is set up for them."""
 
+    means = "network namespace with a loopback; a proxy to the hosts that were named"
+    """How the network is held, for results."""
+
     def __init__(self, hosts: AllowedHosts, *, owner: str, setting: str, resolve: "Resolve | None" = None) -> None:
         """`owner`: names the program in the log. `setting`: where its hosts are named, for what the proxy says to it.
         `resolve`: resolves host names; None: as this machine does."""

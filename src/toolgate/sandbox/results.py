@@ -63,17 +63,18 @@ def unavailable(why: str, suggestion: str | None = None) -> NotReached:
     )
 
 
-def limit_error(ended: RunResult) -> CallError:
+def limit_error(ended: RunResult, settings: Mapping[Stopped, str] = LIMIT_SETTINGS) -> CallError:
     """The error of a run that met a limit, with the end of what it wrote: TIMEOUT if it was that of time, SANDBOX_ERROR for
     memory, disk, processes and output."""
     assert ended.stopped is not None
     details = {"stopped": ended.stopped, **ended.last_output()}
     if ended.stopped == "time":
         return timed_out(ended.limits.seconds, details=details)
+    setting = settings.get(ended.stopped) or LIMIT_SETTINGS[ended.stopped]
     return Failed(
         "SANDBOX_ERROR",
         limit_message(ended.stopped, ended.limits),
-        suggestion=f"Give it less to do. Whoever runs Toolgate can raise the setting {LIMIT_SETTINGS[ended.stopped]}.",
+        suggestion=f"Give it less to do. Whoever runs Toolgate can raise the setting {setting}.",
         details=details,
     )
 

@@ -19,7 +19,8 @@ class AdvisorySettings(Section):
 
 
 class RegistrySettings(Section):
-    """Registries that the tool analyze_dependencies asks for the newest versions, when a call asks for them."""
+    """Registries that the tool analyze_dependencies asks for the newest versions, when a call asks for them, and from which
+    npm_install has its packages."""
 
     npm: str | None = "https://registry.npmjs.org"
     """The base URL of the npm registry, or of a mirror. null: it is asked nothing."""

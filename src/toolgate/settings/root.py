@@ -16,6 +16,7 @@ from toolgate.settings.memory import MemorySettings
 from toolgate.settings.model import ModelSettings
 from toolgate.settings.network import A2aSettings, NetworkSettings, SearchSettings
 from toolgate.settings.notify import NotifySettings
+from toolgate.settings.npm import NpmSettings
 from toolgate.settings.packages import AdvisorySettings, RegistrySettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.sandbox import SandboxSettings
@@ -86,6 +87,7 @@ class Settings(Section):
     paths: PathSettings = PathSettings()
     commands: CommandSettings = CommandSettings()
     secrets: SecretSettings = SecretSettings()
+    npm: NpmSettings = NpmSettings()
     sandbox: SandboxSettings = SandboxSettings()
     git: GitSettings = GitSettings()
     network: NetworkSettings = NetworkSettings()
