@@ -120,6 +120,16 @@ async def test_nothing_is_found_where_nothing_was_saved(app: App) -> None:
     assert await call(app, "memory_delete", ids="0123456789abcdef") == {"deleted": 0, "missing": ["0123456789abcdef"]}
 
 
+@pytest.mark.parametrize("name", ["memory_load", "memory_save", "memory_delete", "memory_forget"])
+async def test_the_examples_do_what_they_say(app: App, name: str) -> None:
+    tool = app.parts.catalog.resolve(name, "acme").tool
+    assert tool.examples
+    assert tool.errors
+    for example in tool.examples:
+        output = await call(app, name, **example.arguments)
+        assert example.output in (None, output)
+
+
 # -- deleting
 
 
