@@ -164,6 +164,20 @@ async def test_limit_threshold_and_document_narrow_what_is_found(open_app: Open,
         assert scores == sorted(scores, reverse=True)
 
 
+async def test_a_passage_is_found_by_the_number_that_it_names(open_app: Open, work: Path, database: str) -> None:
+    filler = "The goods were delivered in order, and the sum was paid by bank transfer within the usual time. " * 6
+    numbers = [f"RX{number * 7919 % 1_000_003:06d}_{number}/A" for number in range(1, 31)]
+    (work / "invoices.md").write_text("\n\n".join(f"{filler} It has the number {number}." for number in numbers))
+    async with open_app(database_url=database) as app:
+        await ingested(app, work / "invoices.md")
+        for number in numbers[::10]:
+            [best, *_] = await asked(app, f"Was {number.lower()} paid?")
+            assert number in best["text"]
+            assert best["score"] <= 1
+        outcome = await app.invoke("document_query", {"query": numbers[0]}, actor=Actor("globex", "analyst"))
+        failed(outcome, "INVALID_INPUT")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

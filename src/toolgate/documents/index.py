@@ -3,6 +3,7 @@ until a document changes."""
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from toolgate.store import documents as table
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
+RAISED_SCORE = 0.4
+"""Added to the cosine of a passage that is raised: more than lies between passages of one kind."""
 MAX_CACHED_BYTES = 200_000_000
 """Of all shelves in memory. The one that was asked last stays, whatever its size."""
 
@@ -43,11 +46,19 @@ class PassageIndex:
         self._loading = asyncio.Lock()
 
     async def nearest(
-        self, shelf: Shelf, question: "NDArray[numpy.float32]", *, most: int, threshold: float, document: str | None = None
+        self,
+        shelf: Shelf,
+        question: "NDArray[numpy.float32]",
+        *,
+        most: int,
+        threshold: float,
+        document: str | None = None,
+        raised: Collection[tuple[str, int]] = (),
     ) -> list[NearPassage]:
-        """The passages that are nearest to a question, of all documents or of one, nearest first."""
+        """The passages that are nearest to a question, of all documents or of one, nearest first. `raised`: passages, by
+        document and number, that come before others."""
         loaded = await self._shelf(shelf)
-        return await to_thread(_nearest, loaded, question, most, threshold, document)
+        return await to_thread(_nearest, loaded, question, most, threshold, document, frozenset(raised))
 
     async def _shelf(self, shelf: Shelf) -> _LoadedShelf:
         revision = await self._store.read(table.revision(shelf.tenant))
@@ -74,13 +85,21 @@ def _as_matrix(revision: int, rows: Rows, dimensions: int) -> _LoadedShelf:
 
 
 def _nearest(
-    loaded: _LoadedShelf, question: "NDArray[numpy.float32]", most: int, threshold: float, document: str | None
+    loaded: _LoadedShelf,
+    question: "NDArray[numpy.float32]",
+    most: int,
+    threshold: float,
+    document: str | None,
+    raised: frozenset[tuple[str, int]],
 ) -> list[NearPassage]:
     import numpy
 
     if not loaded.keys:
         return []
     scores = loaded.vectors @ question
+    if raised:
+        scores += numpy.fromiter((RAISED_SCORE * (key in raised) for key in loaded.keys), numpy.float32, len(loaded.keys))
+        scores = numpy.minimum(scores, 1.0)
     if document is not None:
         of_document = numpy.fromiter((key[0] == document for key in loaded.keys), bool, len(loaded.keys))
         scores = numpy.where(of_document, scores, -1.0)

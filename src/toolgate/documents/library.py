@@ -1,6 +1,7 @@
 """Keeps documents for each tenant and persona, and finds the passages that answer a question. Nothing of a document leaves
 this installation: it is read in the jail, and its embeddings are computed here."""
 
+import re
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import NamedTuple
@@ -19,6 +20,11 @@ from toolgate.threads import to_thread
 
 EMBEDDED_AT_ONCE = 64
 MAX_NAME_CHARS = 300
+MAX_IDENTIFIERS = 3
+"""Of a question, that are looked for letter by letter."""
+MAX_MENTIONS = 100
+_IDENTIFIER = re.compile(r"(?=[\w./:-]{4,64}(?![\w./:-]))[\w./:-]*\d[\w./:-]*")
+"""A word of four letters or more with a digit in it: INV-2024-0917, 4711a, RFC9457."""
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -94,13 +100,16 @@ class DocumentLibrary:
         """The passages that are nearest to a question, nearest first; of one document if one is named."""
         shelf = Shelf(actor.tenant, actor.persona or "")
         [vector] = await self._embedder.embed([question])
-        near = await self._index.nearest(shelf, vector, most=limit, threshold=threshold, document=document)
+        # Numbers mean nothing to the model: to it, one invoice is like another.
+        names = list(dict.fromkeys(word.strip("./:-") for word in _IDENTIFIER.findall(question)))[:MAX_IDENTIFIERS]
+        raised = await self._store.read(table.mentioning(shelf, names, MAX_MENTIONS)) if names else []
+        near = await self._index.nearest(shelf, vector, most=limit, threshold=threshold, document=document, raised=raised)
         found = await self._store.read(table.fetch(shelf, [(one.document, one.number) for one in near]))
-        names = {(row.document_id, row.number): (name, row) for name, row in found}
+        rows = {(row.document_id, row.number): (name, row) for name, row in found}
         return [
-            FoundPassage(*names[one.document, one.number], one.score)
+            FoundPassage(*rows[one.document, one.number], one.score)
             for one in near
-            if (one.document, one.number) in names  # it may just have been replaced
+            if (one.document, one.number) in rows  # it may just have been replaced
         ]
 
     async def is_empty(self, actor: Actor) -> bool:

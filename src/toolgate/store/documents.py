@@ -136,6 +136,20 @@ def embeddings(shelf: Shelf, model: str) -> Transaction[tuple[int, Rows]]:
     return current, rows
 
 
+def mentioning(shelf: Shelf, words: Sequence[str], most: int) -> Transaction[list[tuple[str, int]]]:
+    """Passages of a shelf in which one of these words stands, by document and number: at most so many for each word."""
+    found: dict[tuple[str, int], None] = {}
+    for word in words:
+        pattern = "".join(f"\\{char}" if char in "\\%_" else char for char in word.lower())
+        rows = yield (
+            "SELECT p.document_id, p.number FROM document_passages p JOIN documents d ON d.id = p.document_id "
+            f"WHERE {OWN} AND lower(p.text) LIKE :pattern ESCAPE '\\' ORDER BY p.document_id, p.number LIMIT :most",
+            {**shelf._asdict(), "pattern": f"%{pattern}%", "most": most},
+        )
+        found.update(((document, number), None) for document, number in rows)
+    return list(found)
+
+
 def fetch(shelf: Shelf, keys: Sequence[tuple[str, int]]) -> Transaction[list[tuple[str, PassageRow]]]:
     """Passages of a shelf by document and number, each with the document's name; those that are gone are left out."""
     found = []
