@@ -13,6 +13,43 @@ from toolgate.testing import memory_app
 Answer = Said | Callable[[Asked], Said | Awaitable[Said]]
 
 
+CREDENTIALS = {
+    "STRIPE_SECRET_KEY": "sk_test_4eC39HqLyjWDarjtT1zdp7dc",
+    "SENDGRID_API_KEY": "SG.ngeVfQFYQlKU0ufo8x5d1A.TwL2iGABf9DHoTf-09kqeF8tAmbihYzrnopKc",
+    "VERCEL_TOKEN": "vcp_1234567890abcdefABCDEF12",
+    "NETLIFY_AUTH_TOKEN": "nfp_1234567890abcdefABCDEF1234567890",
+    "SUPABASE_KEY": "sb_secret_N7UND0UgjKTVK-Uodkm0Hg_xSvEMPvz",
+    "SUPABASE_ACCESS_TOKEN": "sbp_bdd0a4f1c2e3d4b5a6978877665544332211aabb",
+}
+"""A credential for each service. They are made up."""
+PROJECT = "abcdefghijklmnopqrst"
+ROWS = [{"id": 1, "name": "one"}]
+SUCCESSES: dict[str, Said] = {
+    "/v1/payment_intents": Said(200, {"id": "pi_1", "client_secret": "pi_1_secret_1", "status": "requires_payment_method"}),
+    "/v3/mail/send": Said(202, b"", {"x-message-id": "m-1"}),
+    "/v2/files": Said(200, {}),
+    "/v13/deployments": Said(200, {"id": "dpl_1", "url": "site.vercel.app", "readyState": "READY"}),
+    "/v3/deployments/dpl_1/events": Said(200, []),
+    "/api/v1/sites/docs-site.netlify.app/deploys": Said(200, {"id": "d1", "state": "ready", "required": []}),
+    "/rest/v1/notes": Said(200, ROWS),
+    f"/v1/projects/{PROJECT}/database/query/read-only": Said(201, ROWS),
+}
+"""What the services answer to the examples of their tools, by path."""
+
+
+async def every_service(asked: Asked) -> Said:
+    """All services at one address: the handler of a `site`."""
+    return SUCCESSES.get(asked.path) or Said(404, {"message": f"nothing is at {asked.path}"})
+
+
+def every_address(url: str) -> dict[str, Any]:
+    """The setting `services` for that address."""
+    return {
+        **{name: {"base_url": url} for name in ("stripe", "sendgrid", "vercel", "netlify")},
+        "supabase": {"project": {"url": url, "ref": PROJECT}, "management_url": url},
+    }
+
+
 def scripted(answers: Sequence[Answer]) -> Handler:
     """Answers one after another; the last one is repeated."""
     left = list(answers)

@@ -264,6 +264,25 @@ async def test_parameters_may_have_any_name(app: App) -> None:
     assert await output(app, odd, given) == ["s", "j", 1, 2, 3, 4, 2026, 5]
 
 
+async def test_a_keyword_with_an_underscore_is_the_argument_without_it(app: App) -> None:
+    @tool(tier="read_only")
+    async def route(from_: str, to: str = "here", **more: str) -> list[str]:
+        """A way.
+
+        Args:
+            from_: Where it begins.
+        """
+        return [from_, to, *more.values()]
+
+    app.register(route)
+    schema = app.parts.catalog.resolve("route", "default").tool.input_schema
+    assert schema["properties"]["from"]["description"] == "Where it begins."
+    assert schema["required"] == ["from"]
+    outcome = await app.invoke("route", {"from": "there", "via": "x"})
+    assert outcome.output == ["there", "here", "x"]
+    assert (await app.invoke("route", {"from_": "there"})).error is not None
+
+
 async def test_keyword_arguments_are_passed_on_and_without_them_a_stranger_is_refused(app: App) -> None:
     @read_only
     def open_ended(a: date, **rest: Any) -> Any:

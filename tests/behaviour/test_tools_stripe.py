@@ -10,6 +10,7 @@ from tests.services import Answer, failed, hang_up, never, records, scripted, se
 from toolgate import Actor, App
 from toolgate.gates.secrets.names import Owner
 from toolgate.model import MASK
+from toolgate.services import stripe as stripe_client
 from toolgate.services.stripe import idempotency_key
 from toolgate.testing import memory_app
 
@@ -86,7 +87,8 @@ async def test_an_attempt_without_a_clear_answer_is_repeated_with_the_same_key(t
     async with serving("stripe", trouble, Said(200, INTENT)) as (app, stripe):
         outcome = await app.invoke("stripe_create_payment", PAYMENT)
     assert outcome.output["paymentIntentId"] == INTENT["id"]
-    assert outcome.metrics.attempts == 2
+    assert len(stripe.asked) == 2
+    assert outcome.metrics.cost_usd == 0.3
     assert len({asked.headers["idempotency-key"] for asked in stripe.asked}) == 1
     assert len({asked.body for asked in stripe.asked}) == 1
 
@@ -103,11 +105,30 @@ async def test_after_three_attempts_nobody_knows_and_the_key_stays_taken() -> No
     assert sent == {idempotency_key("default", "local", "order-1001", "whatever")}
 
 
+@pytest.mark.parametrize("later", [Said(429), Said(401), Said(503), None], ids=["429", "401", "503", "down"])
+async def test_a_later_attempt_that_does_not_get_through_says_nothing_of_an_earlier_one(later: Said | None) -> None:
+    async with serving("stripe", Said(500), later or Said(raw=hang_up)) as (app, stripe):
+        outcome = await app.invoke("stripe_create_payment", PAYMENT)
+    failed(outcome, "OUTCOME_UNKNOWN")
+    assert outcome.metrics.cost_usd == 0.3
+    assert 2 <= len(stripe.asked) <= 3
+
+
+async def test_an_answer_about_the_payment_is_the_answer_to_all_attempts() -> None:
+    async with serving("stripe", Said(500), error("card_error", 402, code="card_declined")) as (app, stripe):
+        failed(await app.invoke("stripe_create_payment", PAYMENT), "INVALID_INPUT")
+    assert len(stripe.asked) == 2
+
+
+async def test_the_approver_is_told_what_one_payment_costs() -> None:
+    async with serving("stripe", Said(200, INTENT)) as (app, _):
+        assert "$0.30" in str(await app.explain("stripe_create_payment", PAYMENT))
+        assert "$0.90" not in str(await app.explain("stripe_create_payment", PAYMENT))
+
+
 async def test_a_timeout_is_no_failure_that_is_known() -> None:
     async with serving("stripe", never) as (app, stripe):
-        outcome = await app.invoke("stripe_create_payment", PAYMENT, timeout=1.0)
-        assert outcome.error is not None
-        assert outcome.error.code in ("OUTCOME_UNKNOWN", "TIMEOUT")
+        failed(await app.invoke("stripe_create_payment", PAYMENT, timeout=5.0), "OUTCOME_UNKNOWN")
         assert len({asked.headers["idempotency-key"] for asked in stripe.asked}) == 1
 
 
@@ -162,7 +183,8 @@ async def test_declined_cards_do_not_shut_others_out() -> None:
         assert (await app.invoke("stripe_create_payment", PAYMENT)).status == "success"
 
 
-async def test_one_tenant_cannot_open_the_circuit_of_another() -> None:
+async def test_one_tenant_cannot_open_the_circuit_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stripe_client, "PAUSES", (0.0, 0.0))
     async with serving("stripe", Said(200, INTENT)) as (app, stripe):
         await stripe.stop()
         for _ in range(6):

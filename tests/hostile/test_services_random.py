@@ -10,27 +10,20 @@ from hypothesis import strategies as st
 
 from tests.from_schema import ANYTHING, values
 from tests.loopback import Asked, Said, Site, site
+from tests.services import CREDENTIALS, PROJECT, every_address
 from toolgate import App
 from toolgate.errors import CODES
-from toolgate.services import deployer
+from toolgate.services import deployer, stripe
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-3")
-CREDENTIALS = {
-    "STRIPE_SECRET_KEY": "sk_test_4eC39HqLyjWDarjtT1zdp7dc",
-    "SENDGRID_API_KEY": "SG.ngeVfQFYQlKU0ufo8x5d1A.TwL2iGABf9DHoTf-09kqeF8tAmbihYzrnopKc",
-    "VERCEL_TOKEN": "vcp_1234567890abcdefABCDEF12",
-    "NETLIFY_AUTH_TOKEN": "nfp_1234567890abcdefABCDEF1234567890",
-    "SUPABASE_KEY": "sb_secret_N7UND0UgjKTVK-Uodkm0Hg_xSvEMPvz",
-    "SUPABASE_ACCESS_TOKEN": "sbp_bdd0a4f1c2e3d4b5a6978877665544332211aabb",
-}
 TOOLS = ("stripe_create_payment", "sendgrid_send_email", "vercel_deploy", "netlify_deploy", "supabase_query")
 PATHS = {
     "stripe_create_payment": ("/v1/payment_intents",),
     "sendgrid_send_email": ("/v3/mail/send",),
     "vercel_deploy": ("/v2/files", "/v13/deployments", "/v3/deployments/"),
     "netlify_deploy": ("/api/v1/sites/", "/api/v1/deploys/"),
-    "supabase_query": ("/rest/v1/", "/v1/projects/abcdefghijklmnopqrst/database/query"),
+    "supabase_query": ("/rest/v1/", f"/v1/projects/{PROJECT}/database/query"),
 }
 FIELDS = (
     "id",
@@ -86,12 +79,11 @@ async def service() -> AsyncIterator[Anything]:
 async def app(service: Anything, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(f"TOOLGATE_SECRET_{name}", value)
+    monkeypatch.setattr(stripe, "PAUSES", (0.0, 0.0))
     monkeypatch.setattr(deployer, "POLL_SECONDS", (0.001, 0.001, 0.001))
     assert service.site is not None
-    url = service.site.url
-    given_settings: dict[str, Any] = {name: {"base_url": url} for name in ("stripe", "sendgrid", "vercel", "netlify")}
-    given_settings["supabase"] = {"project": {"url": url, "ref": "abcdefghijklmnopqrst"}, "management_url": url}
-    async with memory_app(services=given_settings, budgets={"external_api_daily": None}, breaker={"failures": 10**6}) as app:
+    addresses = every_address(service.site.url)
+    async with memory_app(services=addresses, budgets={"external_api_daily": None}, breaker={"failures": 10**6}) as app:
         app.approvals.add_approver(lambda _request: True)
         for entry in app.parts.catalog.entries():
             if entry.retry is not None:  # the pauses between attempts are not what is looked at

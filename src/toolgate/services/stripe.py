@@ -1,19 +1,26 @@
 """Stripe: payment intents.
 
 Every POST carries an idempotency key, so that a repeated attempt is the same request to Stripe and never a second charge.
+The attempts are made here and not by the pipeline, which would count the price of each.
 """
 
+import asyncio
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from toolgate.errors import ToolError
+from toolgate.errors import CallError, ToolError
 from toolgate.network.http_client import HttpClient
 from toolgate.services.service_api import ServiceApi, ServiceFault
 
 API_VERSION = "2026-09-30.endive"
 SETUP_URL = "https://dashboard.stripe.com/apikeys"
 KEY_IN_USE = "idempotency_key_in_use"
+PAUSES = (0.2, 0.6)
+"""Seconds before the second and the third attempt."""
+MIN_ATTEMPT_SECONDS = 1.0
+CLEAR = frozenset({"INVALID_INPUT", "IDEMPOTENCY_CONFLICT"})
+"""Codes of an answer about the payment itself, which is also the answer to every attempt before it with the same key."""
 
 
 class PaymentIntent(NamedTuple):
@@ -33,8 +40,26 @@ class Stripe:
     async def create_payment_intent(
         self, credential: str | None, fields: Mapping[str, str | int], *, key: str, seconds: float
     ) -> PaymentIntent:
-        """Creates a payment intent, once for one key."""
+        """Creates a payment intent, once for one key, within `seconds`. An attempt without a clear answer is repeated."""
         headers = {**self._headers(credential), "Idempotency-Key": key}
+        now = asyncio.get_running_loop().time
+        deadline, unclear = now() + seconds, None
+        for pause in (*PAUSES, None):
+            try:
+                left = deadline - now()
+                return await self._create(headers, fields, left / 2 if pause is not None else left)
+            except (CallError, ToolError) as error:
+                if error.code == "OUTCOME_UNKNOWN":
+                    unclear = error
+                elif error.code in CLEAR or (unclear is None and error.code != "CONNECTION_ERROR"):
+                    raise
+                if pause is None or now() + pause + MIN_ATTEMPT_SECONDS > deadline:
+                    # That a later attempt did not get through says nothing of an earlier one that may have.
+                    raise unclear or error from None
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _create(self, headers: Mapping[str, str], fields: Mapping[str, str | int], seconds: float) -> PaymentIntent:
         try:
             response = await self._api.send(
                 "POST", "/v1/payment_intents", headers=headers, form=fields, changes=True, seconds=seconds

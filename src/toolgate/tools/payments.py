@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.model import Auth, Capability, Cost, ErrorCase, Example, Retry
+from toolgate.model import Auth, Capability, Cost, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tests_credential, tool
 from toolgate.services.service_api import is_accepted, seconds_for
@@ -45,8 +45,6 @@ async def _accepts_stripe(credential: str, ctx: InvokeContext) -> bool:
             estimated_cost=FEE,
         )
     ],
-    # Each attempt carries the same key, so one whose outcome is unknown may be repeated: Stripe charges once.
-    retry=Retry(max_attempts=3, backoff_ms=200, codes=("TIMEOUT", "CONNECTION_ERROR", "OUTCOME_UNKNOWN")),
     errors=[
         ErrorCase("INVALID_INPUT", "Stripe refuses the request, or the card is declined", "Read the message; correct it."),
         ErrorCase("MISSING_AUTH", "Stripe does not accept the key", "Set another STRIPE_SECRET_KEY."),
@@ -84,7 +82,7 @@ async def stripe_create_payment(
         fields["description"] = description
     key = idempotency_key(ctx.actor.tenant, ctx.actor.user, ctx.call.idempotency_key, ctx.id)
     stripe: Stripe = ctx.get(Stripe)
-    made = await stripe.create_payment_intent(ctx.credential, fields, key=key, seconds=seconds_for(ctx.time_limit))
+    made = await stripe.create_payment_intent(ctx.credential, fields, key=key, seconds=seconds_for(ctx.time_limit, 50))
     ctx.used(f"stripe:{made.id}")
     return {
         "paymentIntentId": made.id,
