@@ -1,5 +1,6 @@
 """`a2a_chat` with an agent of the official SDK, in both versions of the protocol, and with agents that misbehave."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -243,6 +244,73 @@ async def test_a_card_cannot_be_elsewhere(app: App, agent: Agent) -> None:
 async def test_a_bad_card_is_an_error(app: App, agent: Agent, card: Any) -> None:
     agent.card = card
     failed(await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"}), "INVOCATION_ERROR")
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+async def test_an_agent_without_a_card_is_an_error(app: App, agent: Agent, status: int) -> None:
+    agent.card_status = status
+    error = failed(await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"}), "INVOCATION_ERROR")
+    assert error.details == {"status": status}
+
+
+async def test_a_card_behind_a_login_is_read_with_the_credential(app: App, agent: Agent) -> None:
+    assert agent.at is not None
+    handler = agent.at._handler
+
+    async def guarded(asked: Asked) -> Said:
+        return await handler(asked) if asked.headers.get("authorization") == "Bearer x" else Said(401)
+
+    agent.at._handler, agent.results["SendMessage"] = guarded, MESSAGE
+    outcome = await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello", "authorization": "Bearer x"})
+    assert outcome.output["text"] == "hi"
+
+
+async def test_cards_at_the_old_place_and_in_other_forms_are_read(app: App, agent: Agent) -> None:
+    assert agent.at is not None
+    handler = agent.at._handler
+
+    async def old(asked: Asked) -> Said:
+        if asked.method == "GET" and asked.path != "/.well-known/agent.json":
+            return Said(404)
+        card = {"url": f"{agent.url}/grpc", "preferredTransport": "GRPC", "additionalInterfaces": [
+            7, {"url": f"{agent.url}/other", "transport": "JSONRPC"}]}  # fmt: skip
+        return Said(200, card) if asked.method == "GET" else await handler(asked)
+
+    agent.at._handler, agent.results["message/send"] = old, {"kind": "message", "parts": [{"kind": "text", "text": "hi"}]}
+    outcome = await app.invoke("a2a_chat", {"agent_url": f"{agent.url}/.well-known/agent.json", "message": "hello"})
+    assert (outcome.output["agent"], outcome.output["text"]) == ("127.0.0.1", "hi")
+    assert agent.rpcs[0].path == "/other"
+
+
+async def test_the_tenant_of_an_interface_is_sent(app: App, agent: Agent) -> None:
+    interface = {"url": f"{agent.url}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0", "tenant": "t7"}
+    older = {"url": f"{agent.url}/old", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"}
+    agent.card = {"name": "x", "supportedInterfaces": [older, interface]}
+    agent.results["SendMessage"] = MESSAGE
+    await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"})
+    assert (agent.rpcs[0].path, agent.rpcs[0].json["params"]["tenant"]) == ("/rpc", "t7")
+
+
+async def test_an_agent_that_breaks_or_stalls_is_said_to_have(app: App, agent: Agent) -> None:
+    async def hang(_: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    assert agent.at is not None
+    handler = agent.at._handler
+
+    async def broken(asked: Asked) -> Said:
+        return Said(502, "<h1>bad gateway</h1>") if asked.method == "POST" else await handler(asked)
+
+    async def stalled(asked: Asked) -> Said:
+        return Said(raw=hang) if b"GetTask" in asked.body else await handler(asked)
+
+    agent.at._handler = broken
+    error = failed(await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"}), "INVOCATION_ERROR")
+    assert error.retryable
+    agent.at._handler = stalled
+    agent.results["SendMessage"] = {"task": {"id": "t1", "status": {"state": "TASK_STATE_SUBMITTED"}}}
+    outcome = await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello", "timeout": 0.3})
+    assert (outcome.output["state"], outcome.output["task_id"]) == ("working", "t1")
 
 
 @pytest.mark.parametrize(

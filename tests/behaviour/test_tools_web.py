@@ -167,6 +167,16 @@ async def test_a_hostile_page_costs_its_call_alone(app: App, api: Api, monkeypat
         assert "raw" in failed(outcome, "INVOCATION_ERROR").suggestion
 
 
+def test_what_a_reader_sees_of_a_page_is_read() -> None:
+    asked = {"html": PAGE, "url": "https://a.example.com/", "markdown": True, "most": 1_000}
+    read = readable(asked)
+    assert read["title"] == "Lamps & more"
+    assert not {"Home", "imprint", "alert", "color"} & set(read["text"].replace("(", " ").split())
+    assert readable({**asked, "most": 10}) == {"title": "Lamps & more", "text": read["text"][:10], "truncated": True}
+    long = PAGE.replace("<h1>", "<p>" + "A long sentence about lamps and light. " * 60 + "</p><h1>")
+    assert "A long sentence" in readable({**asked, "html": long})["text"]
+
+
 @given(st.text(max_size=300), st.booleans())
 def test_any_markup_is_read(markup: str, markdown: bool) -> None:
     found = readable({"html": f"<p>{markup}</p>", "url": "https://a.example.com/", "markdown": markdown, "most": 100})
