@@ -87,9 +87,10 @@ fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write the Python reference, the stages and the picture of the architecture anew, from the source
+reference: $(READY) ## Write the Python reference, the stages, the list of tools and the picture of the architecture anew, from the source
 	$(BIN)/python -m tests.docs.python_reference
 	$(BIN)/python -m tests.docs.stages
+	$(BIN)/python -m tests.docs.tool_index
 	$(BIN)/python -m tests.docs.architecture
 
 bench: $(READY) ## Measure against peers

@@ -14,7 +14,9 @@ BUILTIN = frozenset(
         "a2a_chat", "behaviour_adjustment",
         # BUILTIN-5
         "file_operations", "file_search", "bash_execution", "git",
-        # programs that call tools (code mode)
-        "run_program",
+        # beside vercel_deploy, with a credential of its own; and programs that call tools
+        "netlify_deploy", "run_program",
     }
 )  # fmt: skip
+ALIASES = {"file_read": "read_file", "git_commit": "git", "bash_execution": "execute_command"}
+"""Second names, and the tools that models are shown instead."""

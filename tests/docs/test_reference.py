@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.docs import stages
+from tests.docs import stages, tool_index
 from tests.docs.python_reference import PAGE, render, undocumented
 from toolgate.errors import CODES
 from toolgate.pipeline.hooks import STAGES
@@ -30,6 +30,10 @@ def test_every_code_is_documented_with_its_status() -> None:
 
 def test_the_python_reference_is_what_the_source_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == render(), "run `make reference`"
+
+
+def test_the_list_of_tools_is_what_their_definitions_say() -> None:
+    assert tool_index.PAGE.read_text(encoding="utf-8") == tool_index.render(), "run `make reference`"
 
 
 def test_every_public_name_is_documented() -> None:

@@ -35,6 +35,8 @@ class ListedTool:
     entry: Entry
     tokens: int
     why_off: str | None
+    second_name: bool = False
+    """True if models are shown another name of it instead."""
 
     @property
     def name(self) -> str:
@@ -57,6 +59,7 @@ class ListedTool:
             "declared_tier": tool.tier,
             "token_cost": self.tokens,
             "declared_tokens": tool.declared_tokens,
+            "alias_of": tool.alias_of,
             "description": tool.description,
             "tags": list(tool.tags),
         }
@@ -65,16 +68,18 @@ class ListedTool:
 async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> list[ListedTool]:
     """Every tool by name, and whether the actor has it. Dynamic tools of other tenants are left out unless asked for."""
     tokens = await app.tools.token_costs()
+    entries = [entry for entry in app.tools.entries() if of_all_tenants or entry.tool.tenant in (None, actor.tenant)]
+    off = {entry.name: await app.tools.why_off(entry, actor, door="cli") for entry in entries}
+    on = {name for name, why in off.items() if why is None} if not app.settings.list_aliases else set()
     return [
-        ListedTool(entry, tokens[entry.name], await app.tools.why_off(entry, actor, door="cli"))
-        for entry in sorted(app.tools.entries(), key=lambda entry: entry.name)
-        if of_all_tenants or entry.tool.tenant in (None, actor.tenant)
+        ListedTool(entry, tokens[entry.name], off[entry.name], entry.tool.alias_of in on)
+        for entry in sorted(entries, key=lambda entry: entry.name)
     ]
 
 
 def total(tools: list[ListedTool]) -> int:
-    """The tokens of the enabled ones together."""
-    return sum(tool.tokens for tool in tools if tool.on)
+    """The tokens of the enabled ones together, as models are shown them."""
+    return sum(tool.tokens for tool in tools if tool.on and not tool.second_name)
 
 
 def bar(part: int, whole: int) -> str:

@@ -41,6 +41,7 @@ class Calculated(TypedDict):
 
 @tool(
     tier="read_only",
+    category="development",
     tags=["math"],
     capabilities=["calculate"],
     pure=True,

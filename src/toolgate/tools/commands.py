@@ -133,6 +133,7 @@ async def execute_command(
 
 
 @tool(
+    alias_of="execute_command",
     tier="execute",
     category="development",
     tags=["commands"],

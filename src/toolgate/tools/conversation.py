@@ -53,7 +53,7 @@ class CurrentBehaviour(TypedDict):
 
 @tool(
     tier="read_only",
-    category="custom",
+    category="service",
     tags=["agent"],
     capabilities=[Capability(action="respond", description="End the turn with an answer")],
     examples=[Example(name="Answer", arguments={"text": "It is done."}, output={"text": "It is done.", "end_turn": True})],
@@ -69,7 +69,7 @@ async def response(text: ResponseText) -> TurnEnd:
 
 @tool(
     tier="write",
-    category="custom",
+    category="service",
     tags=["agent", "notifications"],
     timeout=330,
     rate_limit=RateLimit(per_minute=20, per_hour=200),
@@ -92,7 +92,7 @@ async def notify_user(ctx: InvokeContext, message: Message) -> Notified:
 
 @tool(
     tier="write",
-    category="custom",
+    category="service",
     tags=["executor", "canvas"],
     capabilities=[Capability(action="append", description="Append to the canvas of a session")],
     errors=[
@@ -140,7 +140,7 @@ def _session(ctx: InvokeContext, named: str | None) -> str:
 
 @tool(
     tier="write",
-    category="custom",
+    category="service",
     tags=["agent"],
     capabilities=[Capability(action="adjust", description="Change the prompt of this persona", requires_confirmation=True)],
     errors=[

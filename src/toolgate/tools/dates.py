@@ -51,6 +51,7 @@ class DateResult(TypedDict, total=False):
 @tool(
     name="datetime",
     tier="read_only",
+    category="development",
     tags=["time"],
     capabilities=["now", "parse", "format", "diff", "add"],
     pure=True,
@@ -99,9 +100,9 @@ def date_time(
     Args:
         operation: now; parse date; format date, else now; diff from date1 to date2 in unit; add amount of unit to date,
             else to now.
-        timezone: IANA name such as "Africa/Kigali"; else the caller's.
+        timezone: IANA name; else the caller's.
         date: ISO 8601, Unix timestamp, or English such as "next friday".
-        format: Like the default, with MMMM MMM dddd ddd hh A SSS Z and [literal text].
+        format: Also MMMM MMM dddd ddd hh A SSS Z [text].
         unit: milliseconds, seconds, minutes, hours, days, weeks, months or years.
         amount: Negative to subtract; whole for days and longer.
     """

@@ -47,6 +47,7 @@ async def echo(text: str) -> Echoed:
 
 @tool(
     tier="read_only",
+    category="development",
     tags=["executor", "time"],
     capabilities=["now"],
     pure=True,

@@ -125,7 +125,7 @@ async def supabase_query(
         filters: PostgREST filters of a column: {"id": "eq.5"}.
         data: Row or rows; for rpc the arguments.
         order: Such as name.desc.
-        count: Whether to count all that match.
+        count: Count all that match.
     """
     supabase: Supabase = ctx.get(Supabase)
     tenant, seconds, began = ctx.actor.tenant, seconds_for(ctx.time_limit), time.perf_counter()

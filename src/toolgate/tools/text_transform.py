@@ -56,6 +56,7 @@ class Transformed(TypedDict, total=False):
 
 @tool(
     tier="read_only",
+    category="service",
     tags=["text", "model"],
     capabilities=["summarize", "translate", "extract_entities", "sentiment", "keywords", "word_count"],
     timeout=MODEL_CALL_SECONDS,

@@ -117,10 +117,15 @@ def _row(tool: ListedTool, *, with_tokens: bool, why: bool) -> list[Part]:
     return [
         (f"✓ {tool.name:<24}", "green") if tool.on else (f"✗ {tool.name:<24}", "red"),
         (f"{BADGES[tool.entry.tool.source]:<11}", "cyan"),
-        f"~{tool.tokens} tokens{declared(tool)}" if with_tokens else "",
+        _tokens(tool) if with_tokens else "",
         (tool.entry.tier, "dim"),
         (tool.why_off if why and tool.why_off else "", "yellow"),
     ]
+
+
+def _tokens(tool: ListedTool) -> str:
+    """What a tool costs a model to read; of a second name, which models are not shown, the first."""
+    return f"as {tool.entry.tool.alias_of}" if tool.second_name else f"~{tool.tokens} tokens{declared(tool)}"
 
 
 def _note_problems(problems: list[ToolProblem]) -> None:
@@ -138,7 +143,7 @@ async def tokens(ctx: typer.Context, whose: ActorOptions) -> int:
     """Show what each enabled tool costs a model to read."""
     async with opened(ctx) as app:
         found, per_million = await listed(app, whose.actor), app.settings.token_price
-    found = sorted((tool for tool in found if tool.on), key=lambda tool: (-tool.tokens, tool.name))
+    found = sorted((tool for tool in found if tool.on and not tool.second_name), key=lambda tool: (-tool.tokens, tool.name))
     cost = total(found) * per_million / 1_000_000
     if as_json():
         costs = [
