@@ -305,13 +305,13 @@ async def test_without_the_extra_the_tool_says_so_and_names_no_path(app: App, mo
 
 
 async def test_where_the_store_fails_the_caller_is_not_told_where_it_is(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def lost(_transaction: Any) -> None:
-        raise StoreError("The database /home/operator/toolgate.db cannot be used.")
+    class Lost:
+        async def read(self, _transaction: Any) -> None:
+            raise StoreError("The database /home/operator/toolgate.db cannot be used.")
 
-    monkeypatch.setattr(app.parts.memory._store, "read", lost)
+    monkeypatch.setattr(app.parts.memory, "_store", Lost())  # of the memory alone: the line itself has the real one
     words = failed(await app.invoke("memory_load", {"query": "a"}, actor=ANN), "UNEXPECTED_ERROR")
     assert words == "The store cannot be used. `toolgate doctor` shows what is wrong with the store."
-    monkeypatch.undo()
     await app.parts.store.flush()
     (record,) = await app.parts.store.read(column("SELECT body FROM audit_log WHERE kind = 'end'"))
     assert "/home/operator/toolgate.db" in str(record)
