@@ -309,7 +309,7 @@ HEALTH = """
 
 @pytest.mark.requirement("DOOR-4", "TOOL-2")
 def test_tools_are_asked_how_they_are(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.app.checks.installation.TOOL_CHECK_SECONDS", 0.2)
+    monkeypatch.setenv("TOOLGATE_HEALTH__TIMEOUT_SECONDS", "0.2")
     terminal.add_tools(HEALTH)
     done = terminal("doctor", "--json")
     said = {one["message"].partition(":")[0]: one for one in done.json["checks"] if one["name"] == "tool"}

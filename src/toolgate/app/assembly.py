@@ -13,6 +13,7 @@ from toolgate.app.events import Events
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_package_sources, make_services
 from toolgate.app.sync import PolicySync, StoreSync
+from toolgate.app.tool_health import ToolHealth
 from toolgate.conversation.behaviours import BehaviourAdjustments
 from toolgate.conversation.canvas import Canvas
 from toolgate.conversation.channels import Channels
@@ -118,6 +119,7 @@ class Parts:
         self._make_servers(keeps_servers)
         self._make_gates()
         self._make_pipeline()
+        self.health = ToolHealth(self, on_schedule=keeps_servers)
         self._make_telemetry()
 
     def _make_storage(self) -> None:
@@ -426,5 +428,6 @@ class Parts:
         if self.settings.metrics:
             self.metrics = telemetry.CallMetrics()
             self.hooks.add(self.metrics)
+            self.metrics.registry.register(self.health)
         if self.settings.tracing:
             self.hooks.add(telemetry.Tracing())

@@ -60,6 +60,7 @@ class Lifecycle:
         if parts.heads is not None:
             parts.heads.start()
         parts.details.start()
+        parts.health.start()
 
     async def end(self) -> None:
         """Waits for running calls, as long as the settings say, stops what runs tools, saves the catalog, and closes all
@@ -70,6 +71,7 @@ class Lifecycle:
             await parts.running.wait(parts.settings.shutdown_seconds)
             if parts.running.count:
                 logger.warning("%d calls still run and are left behind", parts.running.count)
+            await parts.health.stop()  # before the tools are cleaned up
             for trouble in await parts.execution.close():
                 logger.warning("%s", trouble)
             await parts.catalog_sync.save()
@@ -92,6 +94,7 @@ class Lifecycle:
         held(parts.consent.close)
         held(parts.budgets.close)
         held(parts.http.close)
+        held(parts.health.stop)
         held(parts.store_sync.stop)
         held(parts.mcp_tools.stop)
         if parts.custom is not None:

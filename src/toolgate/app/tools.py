@@ -14,6 +14,7 @@ from toolgate.registry.catalog import PROBLEMS, ToolProblem, ToolSource, origin
 from toolgate.registry.compile import compile_entry, definition, entry_of
 from toolgate.registry.export import Shape, export
 from toolgate.store import catalog as table
+from toolgate.store.tool_health import HealthRow
 from toolgate.tasks import uninterrupted
 from toolgate.trust import replace_file
 
@@ -92,6 +93,11 @@ class ToolsFacet(CallableFacet):
     def entries(self) -> list[Entry]:
         """Gives every tool in the catalog as it is compiled, of all tenants: for whoever runs this installation."""
         return self._parts.catalog.entries()
+
+    async def health(self, name: str) -> HealthRow | None:
+        """Gives the last health check of a tool that has one, made by any process of this installation, and when the next
+        is due; None if there is none."""
+        return await self._parts.health.of(name)
 
     def get(self, name: str, actor: Actor | None = None) -> Entry:
         """Gives a tool of the actor's tenant, enabled or not. Raises `CallError` (TOOL_NOT_FOUND)."""

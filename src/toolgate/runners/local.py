@@ -107,8 +107,8 @@ class LocalRunner:
 
     # -- class-based tools
 
-    async def _prepare(self, instance: Any, arguments: dict[str, Any]) -> None:
-        """`initialize` once for all calls, then the tool's own `validate`."""
+    async def initialized(self, instance: Any) -> None:
+        """Has the object of a class-based tool `initialize` once, for all its calls, and `cleanup` when this is closed."""
         if hasattr(instance, "initialize"):
             ready = self._initialized.get(id(instance))
             if ready is None:
@@ -120,6 +120,10 @@ class LocalRunner:
                 raise error
         if instance not in self._instances:
             self._instances.append(instance)
+
+    async def _prepare(self, instance: Any, arguments: dict[str, Any]) -> None:
+        """`initialize` once for all calls, then the tool's own `validate`."""
+        await self.initialized(instance)
         if hasattr(instance, "validate"):
             verdict = await _call(instance.validate, arguments)
             if verdict is False or (verdict not in (None, True) and verdict):

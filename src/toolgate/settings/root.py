@@ -10,6 +10,7 @@ from toolgate.model import TOOL_NAME, Tier
 from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
 from toolgate.settings.git import GitSettings
+from toolgate.settings.health import HealthSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
@@ -100,6 +101,7 @@ class Settings(Section):
     sessions: SessionSettings = SessionSettings()
     audit: AuditSettings = AuditSettings()
     notify: NotifySettings = NotifySettings()
+    health: HealthSettings = HealthSettings()
     advisories: AdvisorySettings = AdvisorySettings()
     registries: RegistrySettings = RegistrySettings()
     memory: MemorySettings = MemorySettings()

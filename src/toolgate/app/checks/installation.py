@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from toolgate import __version__
 from toolgate.app.app import App
-from toolgate.app.checks import Check, ask_policy, ask_tool
+from toolgate.app.checks import Check, ask_policy
 from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.servers import server_checks
 from toolgate.coordination.redis import CoordinationError
@@ -35,8 +35,6 @@ from toolgate.store.database import Transaction
 from toolgate.store.sql import value
 from toolgate.trust import Untrusted, working_directory
 
-TOOL_CHECK_SECONDS = 5.0
-"""The time that a tool's own health check has."""
 LOW_DISK_BYTES = 200_000_000
 PACKAGES = {"file": "cryptography", "keyring": "keyring"}
 """The package that each store of secrets needs."""
@@ -228,26 +226,20 @@ async def _tools(app: App) -> AsyncIterator[Check]:
 
 
 async def _health_checks(app: App) -> AsyncIterator[Check]:
-    """Asks class-based tools for their own health check, made ready as for a call and cleaned up again."""
-    for entry in app.parts.catalog.entries():
-        instance: Any = getattr(entry.implementation, "instance", None)
-        if not hasattr(instance, "health_check") or not app.parts.catalog.is_on(entry.name):
+    """Asks class-based tools for their own health check, and tells what came of the last one on schedule."""
+    health = app.parts.health
+    for entry in health.entries():
+        if not app.parts.catalog.is_on(entry.name):
             continue
-        words: str | None
-        try:
-            words = _unwell(await ask_tool(app.parts, instance, instance.health_check, TOOL_CHECK_SECONDS))
-        except TimeoutError:
-            words = f"no answer within {TOOL_CHECK_SECONDS:g} s"
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its answer
-            words = f"{type(error).__name__}: {error}"
-        yield Check("tool", "ok" if words is None else "fault", f"{entry.name}: {words or 'healthy'}")
-
-
-def _unwell(answer: Any) -> str | None:
-    """Gives the reason why a tool is not well, from True or False, or from {healthy, message}; None if it is."""
-    healthy = answer.get("healthy", True) if isinstance(answer, dict) else getattr(answer, "healthy", answer)
-    message = answer.get("message") if isinstance(answer, dict) else getattr(answer, "message", None)
-    return None if healthy is None or healthy else str(message or "unhealthy")
+        answer = await health.ask(entry)
+        words = f"{entry.name}: {answer.message or 'healthy'}"
+        row = await health.of(entry.name)
+        if row is None or row.last_check is None:
+            yield Check("tool", "ok" if answer.healthy else "fault", words)
+            continue
+        details = {name: str(value) for name, value in row.to_dict().items() if value is not None}
+        words += f" (on schedule: {row.state} at {details['lastCheck']}, next check at {details['nextCheck']})"
+        yield Check("tool", "ok" if answer.healthy else "fault", words, details=details)
 
 
 # -- what decides, counts and keeps, and what waits for a person

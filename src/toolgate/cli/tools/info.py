@@ -1,20 +1,24 @@
 """`toolgate tools info`: everything about one tool."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import typer
 
+from toolgate.app.tool_health import has_check
 from toolgate.cli.catalog import BADGES, ListedTool, declared, find
 from toolgate.cli.completion import ToolName
 from toolgate.cli.context import ActorOptions, opened
 from toolgate.cli.explain import estimate_words
 from toolgate.cli.output import answered, say, show
+from toolgate.cli.times import shown
 from toolgate.gates.quota.money import estimate
 from toolgate.model import Entry, Tool, nano
 from toolgate.pipeline.explain import CallEstimate, estimate_of
 from toolgate.pipeline.usage import dollars
+from toolgate.store.tool_health import HealthRow
 
 
 async def info(ctx: typer.Context, name: ToolName, whose: ActorOptions) -> int:
@@ -24,12 +28,13 @@ async def info(ctx: typer.Context, name: ToolName, whose: ActorOptions) -> int:
         auth = tool.entry.auth
         enforced = app.tools.is_enforced(tool.name)
         has_credential = auth is not None and app.secrets.has(auth.config_key, whose.actor)
-    if not answered(info_to_dict(tool, enforced=enforced)):
-        _say_info(tool, enforced=enforced, has_credential=has_credential)
+        health = await app.tools.health(tool.name) if has_check(tool.entry) else None
+    if not answered(info_to_dict(tool, enforced=enforced, health=health)):
+        _say_info(tool, enforced=enforced, has_credential=has_credential, health=health)
     return 0
 
 
-def info_to_dict(tool: ListedTool, *, enforced: bool) -> dict[str, Any]:
+def info_to_dict(tool: ListedTool, *, enforced: bool, health: HealthRow | None = None) -> dict[str, Any]:
     return {
         **tool.to_dict(),
         "enforced": enforced,
@@ -38,16 +43,19 @@ def info_to_dict(tool: ListedTool, *, enforced: bool) -> dict[str, Any]:
         "estimate": msgspec.to_builtins(_estimate(tool.entry)),
         "attempts": 1 if tool.entry.retry is None else tool.entry.retry.max_attempts,
         "longest": None if tool.entry.time_limit is None else tool.entry.longest,
+        "health": None if health is None else health.to_dict(),
         "fingerprint": tool.entry.fingerprint,
         "definition": tool.entry.tool.model_dump(mode="json"),
     }
 
 
-def _say_info(tool: ListedTool, *, enforced: bool, has_credential: bool) -> None:
+def _say_info(tool: ListedTool, *, enforced: bool, has_credential: bool, health: HealthRow | None) -> None:
     definition = tool.entry.tool
     say()
     for label, text in _info_lines(tool, enforced=enforced, has_credential=has_credential):
         say((f"{label}: ", "bold"), text, lines=True)
+    if has_check(tool.entry):
+        say(("Health: ", "bold"), _health_words(health), lines=True)
     say("\nParameters:", lines=True)
     show(definition.input_schema)
     if definition.output_schema is not None:
@@ -99,6 +107,17 @@ def _info_lines(tool: ListedTool, *, enforced: bool, has_credential: bool) -> It
         )
     if definition.tags:
         yield "Tags", ", ".join(definition.tags)
+
+
+def _health_words(health: HealthRow | None) -> str:
+    """The last check, and the next. One that is long due says that no process is there to make it."""
+    if health is None:
+        return "not checked yet (a process that stays, such as toolgate serve, checks it)"
+    message = f": {health.message}" if health.message else ""
+    last = "not checked yet" if health.last_check is None else f"checked {shown(health.last_check, seconds=True)}"
+    is_due = health.next_check < datetime.now(UTC)
+    following = f"next check {'was due' if is_due else 'is due'} {shown(health.next_check, seconds=True)}"
+    return f"{health.state}{message} ({last}; {following})"
 
 
 def _estimate(entry: Entry) -> CallEstimate:
