@@ -96,7 +96,7 @@ async def delete(ctx: InvokeContext, path: str) -> Deleted:
     work = await folder_of(ctx)
     place = await to_thread(_place, work, path)
     paths = await to_thread(_deletable, work, path, place)
-    await _change(ctx, work, place, lambda: _delete(work, paths))
+    await _change(ctx, work, place, lambda: _delete(work, paths), makes=False)
     ctx.used(path)
     return {"success": True, "deleted": len(paths)}
 
@@ -113,10 +113,18 @@ async def make_directory(ctx: InvokeContext, path: str, *, parents: bool) -> Fol
 
 
 async def _change(
-    ctx: InvokeContext, work: CallFolder, place: Path, change: Callable[[], None], *, backup: bool = True
+    ctx: InvokeContext,
+    work: CallFolder,
+    place: Path,
+    change: Callable[[], None],
+    *,
+    backup: bool = True,
+    makes: bool = True,
 ) -> None:
     """Make a change in a thread, around which the journal keeps what is there."""
-    kept: AbstractAsyncContextManager[None] = ctx.get(Journal).changing(ctx.call, place) if backup else nullcontext()
+    kept: AbstractAsyncContextManager[None] = nullcontext()
+    if backup:
+        kept = ctx.get(Journal).changing(ctx.call, place, makes=makes)
     async with kept:
         # A thread can't be stopped, and what the journal puts back must not be written afterwards.
         await complete(to_thread(change))

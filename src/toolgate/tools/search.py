@@ -185,7 +185,8 @@ async def _run(ctx: InvokeContext, words: list[str], space: SearchSpace) -> Comm
     )
     if ended.stopped not in (None, "output"):
         raise limit_error(ended)
-    if ended.stopped is None and ended.exit_code not in (0, 1) and not ended.stdout:
+    # 2 is also what it ends with if there was something that it could not open, of which it says nothing.
+    if ended.stopped is None and (ended.exit_code not in (0, 1, 2) or (ended.exit_code == 2 and ended.stderr.strip())):
         _raise(ended.stderr.strip())
     return ended
 

@@ -52,6 +52,8 @@ class Change(msgspec.Struct):
 
     call: Call
     place: Path
+    makes: bool = True
+    """False: what appears in its folder meanwhile is somebody else's."""
     rows: list[BackupRow] = msgspec.field(default_factory=list)
 
     def add(self, path: Path, node: Node, kept: str | None = None) -> None:
@@ -77,11 +79,12 @@ class Journal:
     # -- before and after a change
 
     @asynccontextmanager
-    async def changing(self, call: Call, path: AnyPath) -> AsyncIterator[None]:
+    async def changing(self, call: Call, path: AnyPath, *, makes: bool = True) -> AsyncIterator[None]:
         """Around a change of a path that a tool writes, makes, moves or removes. Raises if what is there can't be kept: then
         nothing may be changed. If the change fails, what was there is put back at once; what it leaves is noted, since an
-        undo refuses if it has changed again by then."""
-        beginning = start_task(self._begin(call, filesystem.place_of(path)))
+        undo refuses if it has changed again by then. `makes`: False if it only removes, so that what others put into a
+        folder meanwhile stays there whatever becomes of the change."""
+        beginning = start_task(self._begin(call, filesystem.place_of(path), makes))
         try:
             change = await finish(beginning)
         except asyncio.CancelledError:
@@ -94,11 +97,11 @@ class Journal:
             await finish(self._roll_back(change))
             raise
 
-    async def _begin(self, call: Call, place: Path) -> Change:
+    async def _begin(self, call: Call, place: Path, makes: bool = True) -> Change:
         if not CALL_ID.match(call.id):
             raise ValueError(f"a call whose id is {call.id!r:.80} cannot be kept")
         await self._prune_sometimes()
-        change = Change(call, place)
+        change = Change(call, place, makes)
         await to_thread(self._capture, change)
         await self._store.transact(rows.add(change.rows))
         return change
@@ -284,7 +287,7 @@ def _left(change: Change) -> tuple[list[tuple[str, str]], list[BackupRow]]:
     like = change.rows[0]._replace(kind=ABSENT, kept=None, mode=None, before_hash=ABSENT)
     made = [
         like._replace(id=new_id(), path=_text(path), after_hash=_text(filesystem.look(path).state))
-        for path in filesystem.below(change.place)
+        for path in (filesystem.below(change.place) if change.makes else ())
         if path not in known
     ]
     return afters, made
