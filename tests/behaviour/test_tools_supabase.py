@@ -223,6 +223,13 @@ async def test_what_destroys_is_covered_by_no_grant(operation: str) -> None:
         assert governed(app, operation).destructive
 
 
+async def test_a_tenant_that_may_not_run_code_may_not_migrate() -> None:
+    async with serving(Said(200, ROWS)) as (app, service):
+        await app.policy.restrict_code("default")
+        failed(await ask(app, "migration", query="DROP TABLE notes"), "PERMISSION_DENIED")
+    assert service.asked == []
+
+
 # -- answers
 
 

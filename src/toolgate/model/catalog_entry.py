@@ -123,5 +123,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def runs_code(self) -> bool:
-        """Runs code or commands: tools of tier execute, and custom tools of any tier, whose code the sandbox runs."""
-        return self.tier == "execute" or self.kind == "sandbox"
+        """Runs code or commands: tools of tier execute, and custom tools of any tier, whose code the sandbox runs. Of a tool
+        with operations, if one of them does."""
+        governing = (self,) if self.operations is None else self.operations.values()
+        return self.kind == "sandbox" or any(one.tier == "execute" for one in governing)

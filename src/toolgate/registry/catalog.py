@@ -204,7 +204,7 @@ class Catalog:
             "enabled": name not in self._off,
             "requires_permission": entry.tool.requires_permission,
             "tier": entry.riskiest.tier,  # a rule on tiers that reads no input must hold for every operation
-            "runs_code": entry.riskiest.runs_code,
+            "runs_code": entry.runs_code,
         }
 
     def names(self) -> Iterable[str]:

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Iterator
 from hashlib import sha1
+from itertools import islice
 from typing import NamedTuple
 
 from toolgate.errors import Denied, InvalidInput
@@ -67,7 +68,7 @@ def _walk(top: int, rules: IgnoreRules, skipped: list[str]) -> Iterator[tuple[st
     def below(folder: int, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         nonlocal looked
         with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+            found = sorted(islice(entries, MAX_SITE_ENTRIES + 1), key=lambda entry: entry.name)
         for entry in found:
             looked += 1
             if looked > MAX_SITE_ENTRIES or len(above) > MAX_SITE_DEPTH:
