@@ -35,7 +35,7 @@ async def app() -> Any:
         yield app
 
 
-@pytest.mark.requirement("TIER-1")
+@pytest.mark.requirement("TIER-2")
 @pytest.mark.parametrize(
     ("operation", "status", "tier"),
     [
@@ -56,7 +56,7 @@ async def test_a_call_is_governed_by_its_operation(app: App, operation: str, sta
         assert (asked.request.tier, asked.request.destructive) == (tier, operation == "delete")
 
 
-@pytest.mark.requirement("TIER-1", "IO-1")
+@pytest.mark.requirement("TIER-2", "IO-1")
 @pytest.mark.parametrize("arguments", [{}, {"operation": "burn"}, {"operation": None}, {"operation": ["look"]}])
 async def test_a_call_without_a_known_operation_is_refused(app: App, arguments: dict[str, Any]) -> None:
     outcome = await app.invoke("box", arguments)
@@ -65,7 +65,7 @@ async def test_a_call_without_a_known_operation_is_refused(app: App, arguments: 
     assert (await app.explain("box", arguments)).verdict == "deny"
 
 
-@pytest.mark.requirement("TIER-4")
+@pytest.mark.requirement("TIER-7")
 async def test_a_grant_is_for_one_operation(app: App) -> None:
     await app.grants.create("box", GrantTerms("user", seconds=60), operation="sign")
     assert (await app.invoke("box", {"operation": "sign"})).ok
@@ -76,7 +76,7 @@ async def test_a_grant_is_for_one_operation(app: App) -> None:
         await app.grants.create("box", GrantTerms("user", seconds=60), operation="delete")
 
 
-@pytest.mark.requirement("TIER-4")
+@pytest.mark.requirement("TIER-7")
 async def test_an_approval_for_one_operation_is_not_for_another(app: App) -> None:
     asked = await app.invoke("box", {"operation": "sign"})
     assert asked.pending is not None
@@ -86,7 +86,7 @@ async def test_an_approval_for_one_operation_is_not_for_another(app: App) -> Non
     assert (await app.invoke("box", {"operation": "sign"}, approval=asked.pending.id)).ok
 
 
-@pytest.mark.requirement("TIER-4")
+@pytest.mark.requirement("TIER-7")
 async def test_a_person_cannot_edit_one_operation_into_another(app: App) -> None:
     def edit(_request: ApprovalRequest) -> Answer:
         return Answer("approve", by="ada", arguments={"operation": "delete", "thing": "all"})
@@ -150,7 +150,7 @@ async def test_a_second_name_is_listed_to_models_only_if_the_settings_say_so(lis
         assert "also" in [one["name"] for one in await app.tools.export("mcp")]
 
 
-@pytest.mark.requirement("TIER-1")
+@pytest.mark.requirement("TIER-2")
 async def test_an_override_raises_every_operation() -> None:
     ran.clear()
     async with App.open(database_url="memory://", tier_overrides={"box": "execute"}) as app:
