@@ -248,6 +248,31 @@ async def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
     await client.close()
 
 
+async def test_slow_names_of_one_tenant_do_not_make_another_wait() -> None:
+    hang = asyncio.Event()
+
+    async def resolve(host: str, _port: int) -> list[str]:
+        if host.startswith("slow"):
+            await hang.wait()
+        return ["127.0.0.1"]
+
+    async with site(echo) as there:
+        names = [f"slow{number}.example.com" for number in range(40)]
+        client = HttpClient([f"{name}:{there.port}" for name in (*names, "quick.example.com")], resolve=resolve)
+        waiting = [
+            asyncio.ensure_future(client.request("GET", f"http://{name}:{there.port}/", timeout=20, tenant="hostile"))
+            for name in names
+        ]
+        await asyncio.sleep(0)
+        quick = f"http://quick.example.com:{there.port}/"
+        assert (await client.request("GET", quick, timeout=20, tenant="acme")).status == 200
+        with pytest.raises(TimedOut):
+            await client.request("GET", quick, timeout=0.1, tenant="hostile")
+        hang.set()
+        assert {response.status for response in await asyncio.gather(*waiting)} == {200}
+        assert (await client.request("GET", quick, timeout=20, tenant="hostile")).status == 200
+
+
 # -- what goes wrong
 
 

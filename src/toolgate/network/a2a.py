@@ -46,6 +46,8 @@ class AgentEndpoint(NamedTuple):
     """True: protocol 1.0; False: 0.3."""
     tenant: str | None
     trusted: bool
+    caller: str
+    """The tenant that talks to it."""
 
 
 class AgentReply(NamedTuple):
@@ -65,7 +67,7 @@ class A2aClient:
         self._http = http
         self._named = {name: url.rstrip("/") for name, url in agents.items()}
 
-    async def find(self, agent: str, headers: Mapping[str, str], *, confidential: bool) -> AgentEndpoint:
+    async def find(self, agent: str, headers: Mapping[str, str], caller: str, *, confidential: bool) -> AgentEndpoint:
         """Reads the card of an agent, which is named as in the settings or by its URL. Raises ToolError; or Denied, as for
         an unencrypted connection where what will be sent is confidential."""
         base = self._named.get(agent, agent).rstrip("/")
@@ -75,9 +77,9 @@ class A2aClient:
         home = parse_url(base)
         if confidential and home.scheme != "https" and not trusted and not self._http.is_allowed(base):
             raise Denied("SECURITY_VIOLATION", "Credentials are sent over https only.", suggestion="Use an https URL.")
-        response = await self._card(base, {}, trusted=trusted)
+        response = await self._card(base, {}, caller, trusted=trusted)
         if response.status in (401, 403) and headers:
-            response = await self._card(base, headers, trusted=trusted)
+            response = await self._card(base, headers, caller, trusted=trusted)
         if not response.is_success:
             raise ToolError(
                 f"{home.host} has no agent card: it answered with status {response.status}.",
@@ -86,7 +88,7 @@ class A2aClient:
             )
         if parse_url(response.url).origin != home.origin:
             raise _elsewhere(home, "its agent card is")
-        return _endpoint(response.json(), home, trusted=trusted)
+        return _endpoint(response.json(), home, caller, trusted=trusted)
 
     async def send(
         self, agent: AgentEndpoint, message: str, headers: Mapping[str, str], *, context: str | None, task: str | None
@@ -120,11 +122,11 @@ class A2aClient:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
-    async def _card(self, base: str, headers: Mapping[str, str], *, trusted: bool) -> HttpResponse:
+    async def _card(self, base: str, headers: Mapping[str, str], caller: str, *, trusted: bool) -> HttpResponse:
         for path in (CARD_PATH, OLD_CARD_PATH):
             response = await self._http.request(
                 "GET", f"{base}{path}", headers={"accept": "application/json", **headers}, timeout=CARD_SECONDS,
-                max_bytes=MAX_CARD_BYTES, trusted=trusted,
+                max_bytes=MAX_CARD_BYTES, trusted=trusted, tenant=caller,
             )  # fmt: skip
             if response.status != 404:
                 break
@@ -146,6 +148,7 @@ class A2aClient:
             max_bytes=MAX_MESSAGE_BYTES,
             redirects=0,
             trusted=agent.trusted,
+            tenant=agent.caller,
         )
         if response.status in (401, 403):
             raise ToolError(
@@ -162,7 +165,7 @@ class A2aClient:
         return answer["result"]
 
 
-def _endpoint(card: Any, home: Url, *, trusted: bool) -> AgentEndpoint:
+def _endpoint(card: Any, home: Url, caller: str, *, trusted: bool) -> AgentEndpoint:
     if not isinstance(card, dict):
         raise ToolError("The agent card is not a JSON object.")
     found = [one for one in _interfaces(card) if one[0] == "JSONRPC"]
@@ -178,7 +181,7 @@ def _endpoint(card: Any, home: Url, *, trusted: bool) -> AgentEndpoint:
         raise _elsewhere(home, "its agent card sends messages")
     name = card.get("name")
     shown = valid_text(name)[:80] if isinstance(name, str) and name else home.host
-    return AgentEndpoint(shown, str(at), not version.startswith("0."), tenant, trusted)
+    return AgentEndpoint(shown, str(at), not version.startswith("0."), tenant, trusted, caller)
 
 
 def _interfaces(card: dict[str, Any]) -> Iterator[tuple[str, str, str, str | None]]:

@@ -98,13 +98,14 @@ class HttpClient:
         redirects: int = 5,
         trusted: bool = False,
         cut: bool = False,
+        tenant: str | None = None,
     ) -> HttpResponse:
         """Sends a request and follows redirects. Any status is an answer.
 
         `trusted`: the host comes from the operator's settings, so its address may be private and its port any; a redirect
-        to another origin is judged as every other. `cut`: a longer body is cut at `max_bytes` instead of refused. Raises
-        Denied for an address that is refused, before anything connects; NotReached if nothing was sent; TimedOut, Failed
-        or ToolError for what comes back.
+        to another origin is judged as every other. `cut`: a longer body is cut at `max_bytes` instead of refused. `tenant`:
+        whose caller chose the host. Raises Denied for an address that is refused, before anything connects; NotReached if
+        nothing was sent; TimedOut, Failed or ToolError for what comes back.
         """
         if method not in METHODS:
             raise InvalidInput(f"There is no method {printable(method)}.", suggestion=f"Use {', '.join(sorted(METHODS))}.")
@@ -118,7 +119,7 @@ class HttpClient:
         try:
             async with asyncio.timeout(timeout):
                 for _ in range(redirects + 1):
-                    addresses = await self._addresses(request.url, trusted=request.trusted)
+                    addresses = await self._addresses(request.url, tenant, trusted=request.trusted)
                     found = await _exchanged(request, addresses, max_bytes, cut=cut)
                     location = found.headers.get("location")
                     if found.status not in REDIRECTS or location is None or not redirects:
@@ -130,7 +131,7 @@ class HttpClient:
             raise _too_slow(request, timeout) from None
         raise ToolError(f"{request.url.host} redirected more than {redirects} times.")
 
-    async def _addresses(self, url: Url, *, trusted: bool) -> list[str]:
+    async def _addresses(self, url: Url, tenant: str | None, *, trusted: bool) -> list[str]:
         """The addresses of a host that may be connected to. Raises Denied, or NotReached if it has none."""
         anywhere = trusted or self._allowed.leave(url.host, url.port) == "any"
         if not anywhere and url.port not in self._ports:
@@ -139,14 +140,14 @@ class HttpClient:
             )
         if not anywhere and not is_address(url.host) and is_local_name(url.host):
             raise _private(url)
-        addresses = [url.host] if is_address(url.host) else await self._resolved(url)
+        addresses = [url.host] if is_address(url.host) else await self._resolved(url, tenant)
         if not anywhere and not all(is_public(address) and not is_own(address) for address in addresses):
             raise _private(url)
         return addresses
 
-    async def _resolved(self, url: Url) -> list[str]:
+    async def _resolved(self, url: Url, tenant: str | None) -> list[str]:
         try:
-            found = await self._resolver.look_up(url.host, url.port)
+            found = await self._resolver.look_up(url.host, url.port, tenant)
         except (OSError, UnicodeError):
             found = []
         if not found:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from weakref import WeakValueDictionary
 
 from toolgate.tasks import BackgroundTasks, finish
 
@@ -26,24 +27,44 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class BoundedResolver:
-    """Resolves so many names at once, and no more. A thread can't be stopped: it counts until it has ended, whoever still
-    waits."""
+    """Resolves so many names at once, and no more; for one tenant at most half of them, so that names which are slow to
+    resolve make their own tenant wait. A thread can't be stopped: it counts until it has ended, whoever still waits."""
 
     def __init__(self, resolve: Resolve, most: int) -> None:
         self._resolve = resolve
         self._room = asyncio.Semaphore(most)
+        self._share = max(1, most // 2)
+        self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """Held by the lookups that are under way or wait, and by nothing else."""
         self._lookups = BackgroundTasks()
 
     @property
     def under_way(self) -> int:
         return len(self._lookups)
 
-    async def look_up(self, host: str, port: int) -> list[str]:
-        await self._room.acquire()
-        lookup = self._lookups.start(self._resolve(host, port), unheard=True)
-        lookup.add_done_callback(lambda _: self._room.release())
+    async def look_up(self, host: str, port: int, tenant: str | None = None) -> list[str]:
+        """The addresses of a host. `tenant`: who asks, if anybody but the operator."""
+        places = [self._room] if tenant is None else [self._share_of(tenant), self._room]
+        taken: list[asyncio.Semaphore] = []
+        try:
+            for place in places:
+                await place.acquire()
+                taken.append(place)
+            lookup = self._lookups.start(self._resolve(host, port), unheard=True)
+        except BaseException:
+            _give_back(taken)
+            raise
+        lookup.add_done_callback(lambda _: _give_back(taken))
         return await finish(lookup)
+
+    def _share_of(self, tenant: str) -> asyncio.Semaphore:
+        return self._tenants.setdefault(tenant, asyncio.Semaphore(self._share))
 
     def close(self) -> None:
         """Lets go of the lookups that are under way."""
         self._lookups.cancel()
+
+
+def _give_back(places: list[asyncio.Semaphore]) -> None:
+    for place in places:
+        place.release()

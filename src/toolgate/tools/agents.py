@@ -65,7 +65,7 @@ async def a2a_chat(
         raise InvalidInput("There is nothing to say.", suggestion="Give message, or task_id to wait for.")
     client: A2aClient = ctx.get(A2aClient)
     headers = {"authorization": authorization} if authorization else {}
-    agent = await client.find(agent_url, headers, confidential=bool(headers or ctx.injected))
+    agent = await client.find(agent_url, headers, ctx.actor.tenant, confidential=bool(headers or ctx.injected))
     ctx.used(agent.url)
     reply = AgentReply("", "working", context_id or None, task_id or None)
     if message.strip():

@@ -109,7 +109,7 @@ async def rest_api_call(
     started = time.monotonic()
     response = await client.request(
         "POST" if query else method, url, headers=given, query=_plain(params), content=content,
-        timeout=min(timeout / 1_000, ctx.time_limit), max_bytes=MAX_ANSWER_BYTES,
+        timeout=min(timeout / 1_000, ctx.time_limit), max_bytes=MAX_ANSWER_BYTES, tenant=ctx.actor.tenant,
     )  # fmt: skip
     duration = round((time.monotonic() - started) * 1_000)
     host = response.url.split("/")[2]

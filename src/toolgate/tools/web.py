@@ -108,6 +108,7 @@ async def http_fetch(
         timeout=min(timeout, ctx.time_limit),
         max_bytes=MAX_PAGE_BYTES,
         cut=True,
+        tenant=ctx.actor.tenant,
     )
     host = response.url.split("/")[2]
     ctx.used(host)
