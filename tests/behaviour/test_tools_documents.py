@@ -109,7 +109,8 @@ async def test_documents_survive_a_restart_and_belong_to_a_tenant_and_a_persona(
         assert (found["document_id"], found["section"]) == (kept["document_id"], "Merger")
         for other in (Actor("globex", "analyst", "ann"), Actor("acme", "clerk", "ann"), Actor("acme", None, "ann")):
             question = {"query": "When do the companies merge?", "document_id": kept["document_id"], "threshold": 0}
-            failed(await app.invoke("document_query", question, actor=other), "INVALID_INPUT")
+            outcome = await app.invoke("document_query", question, actor=other)
+            assert outcome.output == {"passages": [], "note": "There are no documents yet."}
             (work / "own.md").write_text(f"Lunch is at noon for {other.tenant}.")
             await ingested(app, work / "own.md", other)
             assert [one["document"] for one in await asked(app, "merger", other, threshold=0)] == ["own.md"]
@@ -174,8 +175,8 @@ async def test_a_passage_is_found_by_the_number_that_it_names(open_app: Open, wo
             [best, *_] = await asked(app, f"Was {number.lower()} paid?")
             assert number in best["text"]
             assert best["score"] <= 1
-        outcome = await app.invoke("document_query", {"query": numbers[0]}, actor=Actor("globex", "analyst"))
-        failed(outcome, "INVALID_INPUT")
+        assert await asked(app, numbers[0], Actor("globex", "analyst")) == []
+        failed(await app.invoke("document_query", {"query": " "}), "INVALID_INPUT")
 
 
 @pytest.mark.parametrize(

@@ -137,13 +137,7 @@ def _name(path: str) -> str:
     tags=["agent", "documents"],
     timeout=180,
     capabilities=[Capability(action="query", description="Find passages of documents by meaning")],
-    errors=[
-        ErrorCase(
-            "INVALID_INPUT",
-            when="There is no document yet.",
-            advice="Take one in with document_ingest.",
-        )
-    ],
+    errors=[ErrorCase("INVALID_INPUT", when="The question is empty.", advice="Ask something.")],
     examples=[Example(name="A question", arguments={"query": "How many days of vacation are there?"})],
 )
 async def document_query(
@@ -170,11 +164,10 @@ async def document_query(
     if not query.strip():
         raise InvalidInput("The question is empty.")
     found = await library.query(ctx.actor, query, limit=limit, threshold=threshold, document=document_id)
-    if not found and await library.is_empty(ctx.actor):
-        raise InvalidInput("There are no documents to ask.", suggestion="Take one in with document_ingest.")
     result: QueryResult = {"passages": [_shown(passage) for passage in found]}
     if not found:
-        result["note"] = "No passage reaches the threshold."
+        empty = await library.is_empty(ctx.actor)
+        result["note"] = "There are no documents yet." if empty else "No passage reaches the threshold."
     elif answer:
         await _answer(ctx, query, result)
     return result
