@@ -108,7 +108,8 @@ class Site:
         content, kind = _encoded(said.body)
         lines = {"content-type": kind, **said.headers, "content-length": str(len(content))}
         head_lines = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value)
-        writer.write(f"HTTP/1.1 {said.status} {HTTPStatus(said.status).phrase}\r\n{head_lines}\r\n".encode() + content)
+        phrase = HTTPStatus(said.status).phrase if said.status in set(HTTPStatus) else "Own"
+        writer.write(f"HTTP/1.1 {said.status} {phrase}\r\n{head_lines}\r\n".encode() + content)
         await writer.drain()
         return True
 

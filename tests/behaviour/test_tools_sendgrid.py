@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.loopback import Said, site
 from tests.services import failed, hang_up, never, records, scripted, serving
-from toolgate.services.service_api import retry_after, told
+from toolgate.network.service_answers import retry_after, told
 from toolgate.tools.mail import ADDRESS
 
 pytestmark = pytest.mark.requirement("BUILTIN-3")

@@ -15,6 +15,7 @@ from toolgate.llm.service_errors import error_of
 from toolgate.model import Actor, Auth, Cost, UnitCost
 from toolgate.network.http_client import HttpClient
 from toolgate.network.http_response import HttpResponse
+from toolgate.network.service_answers import CREDENTIAL
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook
 from toolgate.settings.model import ModelChoice, ModelSettings
@@ -67,7 +68,7 @@ class LanguageModels:
         """Asks the model. Raises a CallError or ToolError for whatever is no answer."""
         choice = self.choice(ctx.actor)
         dialect = DIALECTS[choice.provider]
-        key = None if choice.secret is None else self._keys.lend(ctx, Auth(config_key=choice.secret))
+        key = None if choice.secret is None else self._key(choice.secret, ctx)
         response = await self._http.request(
             "POST",
             f"{choice.address}{dialect.path}",
@@ -88,6 +89,17 @@ class LanguageModels:
                 code="OUTPUT_INVALID",
                 suggestion=f"Check that it speaks the dialect {choice.provider}: the setting model.provider.",
             ) from None
+
+    def _key(self, name: str, ctx: InvokeContext) -> str:
+        key = self._keys.lend(ctx, Auth(config_key=name))
+        if CREDENTIAL.match(key) is None:
+            raise Denied(
+                "MISSING_AUTH",
+                f"The key in the secret {name} cannot be sent: it has spaces or other characters that no key has.",
+                suggestion=f"`toolgate secrets set {name}` sets another.",
+                details={"missing": name},
+            )
+        return key
 
     def price(self, completion: Completion, actor: Actor) -> Decimal:
         """The dollars that an answer cost, at the prices of the settings."""

@@ -4,12 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolgate.errors import CallError, InvalidInput, ToolError, call_error, shortened, span_words
+from toolgate.errors import CallError, InvalidInput, ToolError, call_error, span_words
+from toolgate.network.service_answers import retry_after, told
 from toolgate.settings.model import ModelChoice
 
-MAX_QUOTED_CHARS = 300
-MAX_READ_CHARS = 5_000
-MAX_RETRY_SECONDS = 86_400.0
 TOO_LONG = re.compile(
     r"context[ _]length|context window|prompt is too long|too many tokens|maximum context|request_too_large|too long", re.I
 )
@@ -19,7 +17,7 @@ OUT_OF_CREDIT = re.compile(r"insufficient_quota|enforced_spend_limit|billing|cre
 def error_of(status: int, headers: Mapping[str, str], answer: Any, choice: ModelChoice) -> CallError | ToolError:
     """The error for an answer whose status is not 200. None of them is paid for: servers charge for answers."""
     words, kinds = _said(answer)
-    quote = f": {shortened(words, MAX_QUOTED_CHARS)}" if words else "."
+    quote = f": {words}" if words else "."
     if status in (401, 403):
         return _refused_key(choice, quote)
     if status == 402 or OUT_OF_CREDIT.search(kinds):
@@ -61,43 +59,32 @@ def _rate_limited(headers: Mapping[str, str], quote: str) -> CallError:
     error = call_error(
         "RATE_LIMITED",
         f"The model's server has had too many requests{quote}",
-        suggestion="Try again later." if seconds is None else f"Try again in {span_words(seconds)}.",
-        details=None if seconds is None else {"retry_after": seconds},
+        suggestion=f"Try again in {span_words(seconds)}.",
+        details={"retry_after": seconds},
     )
     error.charged = False
     return error
 
 
 def _unwell(status: int, headers: Mapping[str, str], quote: str) -> CallError:
-    seconds = retry_after(headers)
+    details = {"status": status} if status < 500 else {"status": status, "retry_after": retry_after(headers)}
     error = call_error(
         "CONNECTION_ERROR",
         f"The model's server failed with status {status}{quote}",
         retryable=status >= 500,
         suggestion="Try again later." if status >= 500 else "Check the setting model.base_url.",
-        details={"status": status} if seconds is None else {"status": status, "retry_after": seconds},
+        details=details,
     )
     error.charged = False
     return error
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds of the header `retry-after`; None if it has none, or a date."""
-    text = headers.get("retry-after", "").strip()
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
-        return None
-    return min(float(text), MAX_RETRY_SECONDS)
-
-
 def _said(answer: Any) -> tuple[str, str]:
     """The message of an error, and the names of its kind: both dialects have them at the same place."""
     error = answer.get("error") if isinstance(answer, dict) else None
-    if isinstance(error, str):
-        return error[:MAX_READ_CHARS], ""
     if not isinstance(error, dict):
-        return "", ""
-    words = error.get("message")
+        return told(error) or "", ""
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else None
-    kinds = " ".join(kind for kind in (error.get("type"), error.get("code"), code) if isinstance(kind, str))
-    return words[:MAX_READ_CHARS] if isinstance(words, str) else "", kinds[:MAX_QUOTED_CHARS]
+    kinds = [told(kind) for kind in (error.get("type"), error.get("code"), code)]
+    return told(error.get("message")) or "", " ".join(kind for kind in kinds if kind)

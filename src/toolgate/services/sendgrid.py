@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.network.http_client import HttpClient
-from toolgate.services.service_api import ServiceApi, ServiceFault, told
+from toolgate.network.service_answers import told
+from toolgate.services.service_api import ServiceApi, ServiceFault
 
 SETUP_URL = "https://app.sendgrid.com/settings/api_keys"
 MAX_FAULTS = 5

@@ -4,26 +4,18 @@ The question behind most of this: may the request have had its effect? Where it 
 back, the error is OUTCOME_UNKNOWN, which the pipeline does not repeat by itself unless a tool says that it may.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-from toolgate.errors import CallError, Denied, ToolError, shortened
+from toolgate.errors import CallError, Denied, ToolError
 from toolgate.network.http_client import HttpClient
 from toolgate.network.http_response import HttpResponse
+from toolgate.network.service_answers import CREDENTIAL, retry_after, told
 
-MAX_TOLD_CHARS = 400
-"""Characters of what a service says that are passed on."""
-MAX_RETRY_AFTER_SECONDS = 86_400.0
-DEFAULT_RETRY_AFTER_SECONDS = 30.0
 REQUEST_SECONDS = 30.0
 MARGIN_SECONDS = 2.0
 """The request ends so long before the tool's time does: its own error says more than that the time is over."""
 LEAST_SECONDS = 1.0
-CREDENTIAL = re.compile(r"[!-~]{1,8192}\Z")
-"""What can stand in a header: visible characters and no white space."""
 NOT_PROCESSED = frozenset({408, 425})
 """Statuses which say that the request was not processed. 503 is none of them: a database says so of a connection that was
 lost while it committed."""
@@ -179,25 +171,3 @@ async def is_accepted(check: Awaitable[None]) -> bool:
 def seconds_for(time_limit: float, most: float = REQUEST_SECONDS) -> float:
     """The seconds that a request may take of the time that a tool has."""
     return max(LEAST_SECONDS, min(most, time_limit - MARGIN_SECONDS))
-
-
-def told(text: object) -> str | None:
-    """A text of a service, fit for a message: bounded, on one line, without control characters."""
-    if not isinstance(text, str) or not text.strip():
-        return None
-    line = " ".join("".join(char if char.isprintable() else " " for char in text[: MAX_TOLD_CHARS * 4]).split())
-    return shortened(line, MAX_TOLD_CHARS)
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds to wait, as the header Retry-After says: a number, or a date."""
-    value = headers.get("retry-after", "").strip()
-    try:
-        wait = float(value)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(value)
-            wait = (at - datetime.now(UTC if at.tzinfo else None)).total_seconds()
-        except (ValueError, TypeError):
-            wait = DEFAULT_RETRY_AFTER_SECONDS
-    return wait if 0 <= wait <= MAX_RETRY_AFTER_SECONDS else DEFAULT_RETRY_AFTER_SECONDS

@@ -121,6 +121,8 @@ def summarize(text: str, most: int) -> str:
         return whole
     sentences = sentences_of(text)
     order = sorted(_ranked(sentences), key=lambda pair: -pair[1])
+    linked = [pair for pair in order if pair[1] > 1 - DAMPING]  # the others share no word with any
+    order = linked or order
     chosen: list[int] = []
     left = most
     for index, _ in order:
@@ -157,26 +159,31 @@ def _similarity(first: frozenset[str], second: frozenset[str]) -> float:
     return shared / (math.log(len(first)) + math.log(len(second)) + 1) if shared else 0.0
 
 
-# -- keywords: phrases between stop words, by how often and in what company their words come (RAKE)
+# -- keywords: phrases between stop words, as in RAKE, weighed by how often they and their words come
 
 MAX_PHRASE_WORDS = 3
+LONGER_PHRASE = 0.25
+"""What each word more is worth."""
 _PHRASE_END = re.compile(r"[^\w\s'\u2019-]+|\n")
 
 
 def keywords(text: str, most: int) -> list[str]:
     phrases = Counter(_phrases(text))
     frequency: Counter[str] = Counter()
-    company: Counter[str] = Counter()
     for phrase, times in phrases.items():
         for word in phrase:
             frequency[word] += times
-            company[word] += times * len(phrase)
 
     def weight(phrase: tuple[str, ...]) -> float:
-        return sum(company[word] / frequency[word] for word in phrase) * (1 + math.log(phrases[phrase]) * 2)
+        mean = sum(frequency[word] for word in phrase) / len(phrase)
+        return mean * (1 + LONGER_PHRASE * (len(phrase) - 1)) * (1 + math.log(phrases[phrase]))
 
     ranked = sorted(phrases, key=lambda phrase: (-weight(phrase), phrase))
-    return [" ".join(phrase) for phrase in ranked[:most]]
+    chosen: dict[tuple[str, ...], None] = {}
+    for phrase in ranked[: most * 4]:
+        if not any(set(phrase) <= set(one) for one in chosen):
+            chosen[phrase] = None
+    return [" ".join(phrase) for phrase in list(chosen)[:most]]
 
 
 def _phrases(text: str) -> Iterator[tuple[str, ...]]:
