@@ -105,7 +105,7 @@ async def test_a_filter_looks_at_metadata(app: App, condition: str, expected: se
 
 
 async def test_with_a_filter_notes_beyond_the_nearest_are_looked_at(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.memory.notes.FIRST_LOOK", 1)
+    monkeypatch.setattr("toolgate.memory.notes.FIRST_LOOKS", (1, 2))
     monkeypatch.setattr("toolgate.memory.notes.ROWS_AT_ONCE", 2)
     await save_all(app)
     assert await texts(app, NOTES[0][0], threshold=0, limit=1, filter="priority == 1") == [NOTES[2][0]]

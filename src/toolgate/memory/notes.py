@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 MAX_METADATA_BYTES = 4_000
 MAX_FOUND_NOTES = 100
 MAX_DELETED_IDS = 1_000
-FIRST_LOOK = 500
-"""The nearest notes, which a filter looks at before all others."""
+FIRST_LOOKS = (100, 1_000)
+"""How many of the nearest notes a filter looks at before all others: most filters are met among them."""
 ROWS_AT_ONCE = 1_000
 """Notes that are read at once where a filter has to look at them."""
 ROUNDING = 1e-6
@@ -173,13 +173,13 @@ class Memory:
         index, least = await self.index(), 2 * threshold - 1 - ROUNDING
         if holds is None:
             return space, await index.nearest(space, vector, least, limit or space.notes)
-        if limit is not None and space.notes > FIRST_LOOK:  # most filters are met among the nearest
-            ranked = await index.nearest(space, vector, least, FIRST_LOOK)
+        looks = [most for most in FIRST_LOOKS if limit is not None and most < space.notes]
+        for most in (*looks, space.notes):
+            ranked = await index.nearest(space, vector, least, most)
             found = await self._fitting(space, ranked, holds, limit)
-            if len(found) == limit or len(ranked) < FIRST_LOOK:
-                return space, found
-        ranked = await index.nearest(space, vector, least, space.notes)
-        return space, await self._fitting(space, ranked, holds, limit)
+            if len(found) == limit or len(ranked) < most:
+                break
+        return space, found
 
     async def _fitting(self, space: SpaceRow, ranked: list[Ranked], holds: Condition, limit: int | None) -> list[Ranked]:
         """Those that fit a filter, until there are enough."""

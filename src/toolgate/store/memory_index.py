@@ -3,8 +3,8 @@
 The table is no part of the schema, for it can be made only where the extension is. It is filled with each note that is
 saved, and before a search with those that are missing: saved before it was made, or by a process that does not know it.
 
-A search compares the query with all vectors of its space. An HNSW index would be shared by all spaces, and was slower where
-a search is limited to one of them (16 ms against 8 among ten spaces of 10,000), missed 15 % and took 86 s to build.
+A search compares the query with all vectors of its space. An HNSW index would be shared by all spaces; limited to one of
+them it was no quicker, missed some, and took long to build (docs/decisions 33).
 """
 
 from collections.abc import Mapping
