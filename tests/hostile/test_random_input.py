@@ -25,7 +25,10 @@ LOADED = [
     entry for entry in PackageSource("toolgate.tools", "builtin", DefinitionRules()).load() if isinstance(entry, Entry)
 ]
 TOOLS = {entry.name: entry.tool.input_schema for entry in LOADED}
-SLOW = {"code_execute", "run_program", "execute_command", "bash_execution", "docker_run", "type_check", "npm_install"}
+SLOW = {
+    "parse_typescript", "validate_json", "analyze_dependencies", "code_execute", "run_program", "execute_command",
+    "bash_execution", "docker_run", "type_check", "npm_install",
+}  # fmt: skip
 """Tools that start a process, and so get fewer examples."""
 CRASHES = ("UNEXPECTED_ERROR", "INVOCATION_ERROR", "OUTPUT_INVALID")
 SECONDS = 60.0

@@ -73,7 +73,7 @@ class JsonFinder:
         try:
             async with turn, self._places:
                 answer: dict[str, Any] = await run_helper(
-                    WORK, asked, packages=PACKAGES, seconds=HELPER_SECONDS, max_bytes=MAX_HELPER_BYTES
+                    WORK, asked, tenant=tenant, packages=PACKAGES, seconds=HELPER_SECONDS, max_bytes=MAX_HELPER_BYTES
                 )
                 return answer
         finally:

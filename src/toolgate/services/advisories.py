@@ -50,21 +50,26 @@ class AdvisoryFolder:
         self._state: tuple[Any, ...] = ()
         self._read_at = 0.0
 
-    async def check(self, ecosystem: str, packages: Sequence[Mapping[str, Any]]) -> AdvisoryReport:
-        """What the folder says of packages, each with `name` and `version`."""
+    async def check(self, ecosystem: str, packages: Sequence[Mapping[str, Any]], tenant: str) -> AdvisoryReport:
+        """What the folder says of packages, each with `name` and `version`, for a tenant who asks."""
         if self._folder is None:
             return AdvisoryReport("unknown", "No advisories: the setting advisories.folder names no folder.", [])
         try:
             index = await self._current_index(self._folder)
             if not index["packages"]:
                 return AdvisoryReport("unknown", "The folder of advisories holds none that can be read.", [])
-            found = await self._match(self._folder, index["packages"], ecosystem, packages)
+            found = await self._match(self._folder, index["packages"], ecosystem, packages, tenant)
         except (CallError, OSError):
             return AdvisoryReport("unknown", "The folder of advisories cannot be read.", [])
         return self._report(index, found, ecosystem, packages)
 
     async def _match(
-        self, folder: Path, index: dict[str, list[str]], ecosystem: str, packages: Sequence[Mapping[str, Any]]
+        self,
+        folder: Path,
+        index: dict[str, list[str]],
+        ecosystem: str,
+        packages: Sequence[Mapping[str, Any]],
+        tenant: str,
     ) -> dict[str, Any]:
         known = [
             {"name": one["name"], "version": one["version"], "files": index[key]}
@@ -74,14 +79,14 @@ class AdvisoryFolder:
         if not known:
             return {"vulnerabilities": [], "unsure": []}
         asked = {"folder": str(folder), "ecosystem": ecosystem, "packages": known}
-        found: dict[str, Any] = await run_helper(MATCH, asked, packages=("univers",), seconds=MATCH_SECONDS)
+        found: dict[str, Any] = await run_helper(MATCH, asked, tenant=tenant, packages=("univers",), seconds=MATCH_SECONDS)
         return found
 
     def _report(
         self, index: dict[str, Any], found: dict[str, Any], ecosystem: str, packages: Sequence[Mapping[str, Any]]
     ) -> AdvisoryReport:
         vulnerabilities = found["vulnerabilities"]
-        if not any(key.startswith(f"{ecosystem}:") for key in index["packages"]):
+        if ecosystem not in index["ecosystems"]:
             return AdvisoryReport("unknown", f"The folder of advisories says nothing of {ecosystem}.", vulnerabilities)
         age = self._age(index["newest"])
         if age is None or age > self._max_age:
@@ -108,7 +113,7 @@ class AdvisoryFolder:
             is_new = monotonic() - self._read_at < INDEX_AGE_SECONDS
             if self._index is None or state != self._state or not is_new:
                 self._index = await run_helper(
-                    INDEX, str(folder), packages=(), seconds=INDEX_SECONDS, memory_mb=INDEX_MEMORY_MB,
+                    INDEX, str(folder), tenant="", packages=(), seconds=INDEX_SECONDS, memory_mb=INDEX_MEMORY_MB,
                     max_bytes=MAX_INDEX_BYTES,
                 )  # fmt: skip
                 self._state, self._read_at = state, monotonic()

@@ -28,11 +28,11 @@ PRIVILEGES = {"U": {"N": 0.85, "L": 0.62, "H": 0.27}, "C": {"N": 0.85, "L": 0.68
 def index_folder(folder: str) -> dict[str, Any]:
     """By `ecosystem:package`, the files below a folder that speak of it; and the newest time at which one was changed."""
     packages: dict[str, list[str]] = {}
-    newest, unreadable, read = "", 0, 0
-    for path in _files(folder):
-        if read >= MAX_ADVISORIES:
-            return {"packages": packages, "newest": newest, "unreadable": unreadable, "truncated": True}
-        read += 1
+    newest, unreadable, truncated = "", 0, False
+    for number, path in enumerate(_files(folder)):
+        if number >= MAX_ADVISORIES:
+            truncated = True
+            break
         advisory = _advisory(path)
         if advisory is None:
             unreadable += 1
@@ -41,7 +41,10 @@ def index_folder(folder: str) -> dict[str, Any]:
         newest = max(newest, modified[:32]) if isinstance(modified, str) else newest
         for key in {_key(affected) for affected in _affected(advisory)} - {None}:
             packages.setdefault(str(key), []).append(os.path.relpath(path, folder))
-    return {"packages": packages, "newest": newest, "unreadable": unreadable, "truncated": False}
+    ecosystems = sorted({key.partition(":")[0] for key in packages})
+    return {
+        "packages": packages, "ecosystems": ecosystems, "newest": newest, "unreadable": unreadable, "truncated": truncated,
+    }  # fmt: skip
 
 
 def _files(folder: str) -> Iterator[Path]:

@@ -22,6 +22,7 @@ from toolgate.threads import to_thread
 from toolgate.tools.call_folder import CallFolder, folder_of
 
 READ = "toolgate.tools.manifests:read_manifest"
+COMPARE = "toolgate.tools.advisory_match:compare"
 READ_SECONDS = 10.0
 MAX_MANIFEST_BYTES = 1_000_000
 MAX_LOCK_BYTES = 20_000_000
@@ -85,7 +86,6 @@ class DependencyReport(TypedDict):
     tier="read_only",
     category="code_analysis",
     timeout=150,
-    concurrency=4,
     tags=["code", "security", "packages"],
     capabilities=[Capability(action="analyze", description="Analyze npm dependencies for security issues")],
     operations={"analyze": "read_only", "outdated": "external_api"},
@@ -107,10 +107,10 @@ async def analyze_dependencies(
         operation: analyze asks nobody; outdated also asks the package registry for newer versions of direct dependencies.
     """
     require("code")
-    work = await folder_of(ctx)
+    work, tenant = await folder_of(ctx), ctx.actor.tenant
     manifest, lock = await to_thread(_read_files, work, packageJsonPath)
     read = await run_helper(
-        READ, {"manifest": manifest, "lock": lock}, packages=(), seconds=READ_SECONDS, max_bytes=20_000_000
+        READ, {"manifest": manifest, "lock": lock}, tenant=tenant, packages=(), seconds=READ_SECONDS, max_bytes=20_000_000
     )
     if "fault" in read:
         raise InvalidInput(f"{read['fault']}.", suggestion="Correct the file.")
@@ -122,7 +122,7 @@ async def analyze_dependencies(
     elif read["truncated"] or len(packages) > MAX_LISTED_PACKAGES:
         notes.append(f"Of {len(packages)} packages, {min(len(packages), MAX_LISTED_PACKAGES)} are listed.")
     advisories: AdvisoryFolder = ctx.get(AdvisoryFolder)
-    found = await advisories.check(read["ecosystem"], packages)
+    found = await advisories.check(read["ecosystem"], packages, tenant)
     status: AdvisoryStatus = "partial" if found.status == "known" and (lock is None or read["lock_fault"]) else found.status
     notes += [found.reason] if found.reason else []
     outdated, outdated_status = await _outdated(ctx, read["ecosystem"], packages, operation, notes)
@@ -156,7 +156,7 @@ async def _outdated(
         return None, "unknown"
     pairs = [(name, asked[name], newest) for name, newest in latest.items() if newest]
     newer: list[bool | None] = await run_helper(
-        "toolgate.tools.advisory_match:compare", [ecosystem, pairs], packages=("univers",), seconds=READ_SECONDS
+        COMPARE, [ecosystem, pairs], tenant=ctx.actor.tenant, packages=("univers",), seconds=READ_SECONDS
     )
     found: list[OutdatedPackage] = [
         {"package": name, "current": mine, "latest": newest}

@@ -18,6 +18,7 @@ from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jail import MB, ProgramFolder, Spec, Unavailable
 from toolgate.sandbox.results import CommandResult, limit_error, unavailable
 from toolgate.sandbox.runtimes.deno import find_deno
+from toolgate.sandbox.tenant_places import tenant_places
 from toolgate.tasks import finish
 from toolgate.threads import to_thread
 from toolgate.tools import python_check, typescript_check
@@ -42,7 +43,6 @@ class TypeChecked(TypedDict):
     tier="read_only",
     category="validation",
     timeout=120,
-    concurrency=4,
     tags=["code", "typescript", "python"],
     capabilities=[Capability(action="check", description="Run TypeScript compiler to check types")],
     errors=[
@@ -72,7 +72,8 @@ async def type_check(
     languages: tuple[CheckedLanguage, ...] = ("typescript", "python") if language is None else (language,)
     copied = await to_thread(SourceCopy, work, projectPath, languages, sandbox.limits.disk // 2)
     try:
-        errors, warnings, complete = await _check(ctx, sandbox, copied, strict)
+        async with tenant_places().place(ctx.actor.tenant):
+            errors, warnings, complete = await _check(ctx, sandbox, copied, strict)
     finally:
         await finish(to_thread(copied.remove))
     ctx.used(projectPath, "sandbox")
@@ -103,7 +104,7 @@ async def _check_typescript(ctx: InvokeContext, sandbox: Sandbox, copied: Source
         deno = find_deno(sandbox.settings.deno)
     except Unavailable as error:
         raise unavailable(error.message, error.suggestion) from error
-    arguments = await to_thread(typescript_check.configure, copied.top, list(copied.texts()), strict=strict)
+    arguments = await to_thread(typescript_check.configure, copied.top, copied.texts(), strict=strict)
     heap = f"--v8-flags=--max-old-space-size={max(64, sandbox.limits.memory // MB - 64)}"
     files = [str(copied.folder / name) for name in copied.checked["typescript"]]
     ended = await _run(ctx, sandbox, deno, [*arguments, heap, *files], copied, **typescript_check.environment(copied.top))

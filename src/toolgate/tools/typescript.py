@@ -61,8 +61,7 @@ class ParsedSource(TypedDict):
 @tool(
     tier="read_only",
     category="code_analysis",
-    timeout=10,
-    concurrency=8,
+    timeout=30,
     tags=["code", "typescript"],
     capabilities=[Capability(action="parse", description="Parse TypeScript/JavaScript code into AST")],
     errors=[
@@ -109,7 +108,7 @@ async def parse_typescript(ctx: InvokeContext, code: Code | None = None, filePat
         code = await read_text(ctx, filePath, MAX_SOURCE_BYTES)
     dialects = DIALECTS.get(Path(filePath or "").suffix.lower(), ("typescript", "tsx"))
     parsed: ParsedSource = await run_helper(
-        PARSER, {"code": valid_text(code), "dialects": dialects}, packages=("tree_sitter", "tree_sitter_typescript"),
-        seconds=min(PARSE_SECONDS, ctx.time_limit), memory_mb=768,
+        PARSER, {"code": valid_text(code), "dialects": dialects}, tenant=ctx.actor.tenant,
+        packages=("tree_sitter", "tree_sitter_typescript"), seconds=min(PARSE_SECONDS, ctx.time_limit),
     )  # fmt: skip
     return parsed

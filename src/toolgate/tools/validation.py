@@ -45,8 +45,7 @@ class Validated(TypedDict):
 @tool(
     tier="read_only",
     category="validation",
-    timeout=10,
-    concurrency=8,
+    timeout=30,
     tags=["json", "yaml"],
     capabilities=[Capability(action="validate", description="Validate JSON against JSON Schema")],
     errors=[
@@ -97,7 +96,8 @@ async def validate_json(
     if form == "yaml" and len(data) > MAX_YAML_BYTES:
         raise InvalidInput(f"YAML of more than {MAX_YAML_BYTES:,} bytes is not read.", suggestion="Validate a part of it.")
     asked = {"data": valid_text(data), "format": form, "schema": text}
-    found = await run_helper(CHECK, asked, packages=PACKAGES, seconds=min(CHECK_SECONDS, ctx.time_limit), memory_mb=1024)
+    seconds = min(CHECK_SECONDS, ctx.time_limit)
+    found = await run_helper(CHECK, asked, tenant=ctx.actor.tenant, packages=PACKAGES, seconds=seconds)
     if found["refusal"] is not None:
         raise InvalidInput(f"The schema cannot be used: {found['refusal']}.", suggestion="Correct the schema.")
     return {"valid": found["valid"], "errors": found["errors"]}

@@ -140,7 +140,9 @@ async def _as_read(ctx: InvokeContext, page: FetchedPage, html: str, *, markdown
     packages = ("trafilatura",) if is_installed("documents") else ()
     try:
         seconds = min(READ_SECONDS, ctx.time_limit)
-        read = await run_helper(READABLE, asked, packages=packages, seconds=seconds, memory_mb=1_024)
+        read = await run_helper(
+            READABLE, asked, tenant=ctx.actor.tenant, packages=packages, seconds=seconds, memory_mb=1_024
+        )
     except (TimedOut, Failed):
         raise ToolError("The page is too much to be read.", suggestion='Fetch it with format "raw".') from None
     page["title"], page["content"] = valid_text(read["title"]), valid_text(read["text"])
