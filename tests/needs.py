@@ -87,6 +87,11 @@ THINGS = {
         lambda: shutil.which("bwrap", path=PLACES) is not None, "apt-get install bubblewrap", ("bubblewrap",)
     ),
     "npm": Thing(_on_path("node", "npm"), "apt-get install nodejs npm", ("nodejs", "npm")),
+    "pip": Thing(
+        # That of the system, which the sandbox has.
+        lambda: _runs("/usr/bin/python3", "-m", "pip", "--version"), "apt-get install python3-pip", ("python3-pip",)
+    ),
+    "curl": Thing(_on_path("curl"), "apt-get install curl", ("curl",)),
     "docker": Thing(_docker, "apt-get install docker.io, then run them as root or as somebody who may use the engine"),
     "root": Thing(lambda: os.geteuid() == 0, "run them as root"),
     "another user": Thing(

@@ -6,9 +6,11 @@ the proxy, and what does not is refused.
 
 import asyncio
 import gzip
+import io
 import json
 import os
 import subprocess
+import zipfile
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,10 +20,12 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.certificates import trusted_certificate
 from tests.loopback import Asked, Said, Site, site
-from tests.secret_use import named as use_of
+from tests.npm_registry import npm_registry
+from tests.terminal import Terminal
 from toolgate import App, Outcome
-from toolgate.errors import SettingsError
+from toolgate.errors import InvalidInput, SettingsError
 from toolgate.gates.approval.request import Answer, ApprovalRequest, GrantTerms
 from toolgate.model import LOCAL, Call
 from toolgate.sandbox.git_credentials import git_login
@@ -29,7 +33,10 @@ from toolgate.sandbox.jails.docker import Docker
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.settings.load import load_settings
 
-pytestmark = [pytest.mark.requirement("BUILTIN-5"), pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-3")]
+pytestmark = [
+    pytest.mark.requirement("BUILTIN-5"), pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-3"),
+    pytest.mark.needs("curl"),
+]  # fmt: skip
 HOST, OTHER = "registry.test", "other.test"
 JAILS = ("bubblewrap", "namespaces")
 SESSION = "s"
@@ -43,7 +50,8 @@ async def resolve(host: str, _port: int) -> list[str]:
 
 @asynccontextmanager
 async def opened(home: Path, allow: Sequence[Any], jail: str = "auto", **more: Any) -> AsyncIterator[App]:
-    settings = {"commands": {"allow": list(allow)}, "sandbox": {"backend": jail}, **more}
+    sandbox = {"backend": jail, **more.pop("sandbox", {})}
+    settings = {"commands": {"allow": list(allow)}, "sandbox": sandbox, **more}
     async with App.open(os.devnull, home=home, **settings) as app:
         app.parts.sandbox.resolve = resolve
         app.approvals.add_approver(lambda _request: True)
@@ -52,6 +60,10 @@ async def opened(home: Path, allow: Sequence[Any], jail: str = "auto", **more: A
 
 async def run(app: App, command: str, *args: str) -> Outcome:
     return await app.invoke("execute_command", {"command": command, "args": list(args)}, session=SESSION)
+
+
+def session_folder(app: App) -> Path:
+    return app.parts.places.of(Call("", "execute_command", {}, LOCAL, SESSION))
 
 
 def failed(outcome: Outcome, code: str) -> str:
@@ -165,6 +177,56 @@ async def test_node_uses_the_proxy(tmp_path: Path, server: Site) -> None:
     assert ran.output["stdout"] == f"hello from {HOST}:{server.port}\n", ran
 
 
+async def test_tls_goes_through_the_proxy_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with site(hello, trusted_certificate([HOST], tmp_path, monkeypatch)) as server:
+        named = f"{HOST}:{server.port}"
+        async with opened(tmp_path / "home", [{"command": "curl", "hosts": [named]}]) as app:
+            trusting = await run(app, "curl", "-sSk", f"https://{named}/")
+            assert trusting.output["stdout"] == f"hello from {named}", trusting
+            wary = await run(app, "curl", "-sS", f"https://{named}/")
+            assert wary.output["exitCode"] == 60, "its certificate is not trusted, and nobody stands between"
+
+
+@pytest.mark.needs("npm")
+async def test_npm_and_npx_fetch_packages_in_the_sandbox(tmp_path: Path) -> None:
+    async with npm_registry() as registry:
+        registry.add("hi", "1.0.0", {"cli.js": "#!/usr/bin/env node\nconsole.log('hi from the package')"}, bin="cli.js")
+        given = f"--registry={registry.url}"
+        allow = [{"command": word, "hosts": [registry.named]} for word in ("npm install", "npx")]
+        async with opened(tmp_path / "home", allow, sandbox={"memory_mb": 1024, "processes": 256}) as app:
+            ran = await run(app, "npx", "--yes", given, "hi")
+            assert ran.output["stdout"] == "hi from the package\n", ran
+            installed = await run(app, "npm install", given, "--no-audit", "hi")
+            assert installed.output["exitCode"] == 0, installed
+            assert (session_folder(app) / "node_modules/hi/cli.js").exists()
+        assert registry.fetched == ["hi-1.0.0.tgz"] * 2
+
+
+@pytest.mark.needs("pip")
+async def test_pip_fetches_packages_in_the_sandbox(tmp_path: Path) -> None:
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("hi.py", "")
+        archive.writestr("hi-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: hi\nVersion: 1.0\n")
+        archive.writestr("hi-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("hi-1.0.dist-info/RECORD", "")
+
+    async def index(asked: Asked) -> Said:
+        if asked.path.endswith(".whl"):
+            return Said(200, wheel.getvalue(), {"content-type": "application/zip"})
+        return Said(200, '<a href="/hi-1.0-py3-none-any.whl">hi-1.0-py3-none-any.whl</a>')
+
+    async with site(index) as server:
+        named = f"{HOST}:{server.port}"
+        allow = [{"command": "python3 -m pip", "hosts": [named]}]
+        async with opened(tmp_path / "home", allow, sandbox={"memory_mb": 1024}) as app:
+            words = ("download", "--no-deps", f"--index-url=http://{named}/simple", f"--trusted-host={HOST}", "hi")
+            ran = await run(app, "python3 -m pip", *words)
+            assert ran.output["exitCode"] == 0, ran
+            assert (session_folder(app) / "hi-1.0-py3-none-any.whl").exists()
+        assert {asked.path for asked in server.asked} == {"/simple/hi/", "/hi-1.0-py3-none-any.whl"}
+
+
 @pytest.mark.parametrize("unfiltered", [Landlock(), Docker(image="any")], ids=["landlock", "docker"])
 async def test_a_jail_that_cannot_filter_refuses(tmp_path: Path, server: Site, unfiltered: Any) -> None:
     async def untried() -> Any:
@@ -209,7 +271,7 @@ async def test_docker_is_refused_whatever_hosts_are_named(tmp_path: Path, comman
 async def test_a_package_that_is_installed_needs_no_network(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", ["npx tool", "ls", "git clone", "npm install"]) as app:
         assert (await run(app, "ls")).ok
-        folder = app.parts.places.of(Call("", "execute_command", {}, LOCAL, SESSION))
+        folder = session_folder(app)
         (folder / "node_modules/.bin").mkdir(parents=True)
         (folder / "node_modules/.bin/tool").write_text("#!/bin/sh\necho here\n")
         for command in ("npx tool", "npm install --offline", "git clone ./other"):
@@ -276,6 +338,22 @@ async def test_whoever_approves_sees_the_hosts(tmp_path: Path, server: Site) -> 
         assert (await run(app, "echo", "x")).ok
         assert "reach" not in requests[-1].reason
     assert server.asked == []
+
+
+def test_the_hosts_are_shown_at_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(tmp_path, monkeypatch, capsys)
+    hosts = ["registry.example.com", "*.cdn.example.com"]
+    terminal.settings(json.dumps({"commands": {"allow": ["npm ci", {"command": "npm install", "hosts": hosts}]}}))
+    waiting = terminal("call", "execute_command", "command=npm install", "--session", SESSION, "--json")
+    assert waiting.code == 3, waiting
+    id = waiting.json["pending"]["id"]
+    for words in (("approvals", "show", id), ("explain", "execute_command", "command=npm install", "--session", SESSION)):
+        shown = " ".join(terminal(*words).out.split())
+        assert "it may reach registry.example.com, *.cdn.example.com, and no other host" in shown, shown
+    refused = terminal("call", "execute_command", "command=npm ci", "--session", SESSION)
+    assert refused.code == 1 and "commands.allow" in refused.err
 
 
 async def test_a_grant_for_commands_is_none_for_those_that_reach_hosts(tmp_path: Path, server: Site) -> None:
@@ -412,10 +490,6 @@ def hosted(tmp_path: Path) -> Path:
     return root
 
 
-def session_folder(app: App) -> Path:
-    return app.parts.places.of(Call("", "execute_command", {}, LOCAL, SESSION))
-
-
 @pytest.mark.parametrize("jail", JAILS)
 async def test_git_clones_and_pushes_over_http(tmp_path: Path, hosted: Path, jail: str) -> None:
     async with site(GitServer(hosted)) as server:
@@ -441,14 +515,18 @@ async def test_a_token_for_git_push_is_given_as_a_secret(
 ) -> None:
     """Neither the arguments of a process nor what is given out hold it, and no hook of the repository runs."""
     monkeypatch.setenv("TOOLGATE_SECRET_GIT_TOKEN", TOKEN)
-    async with site(GitServer(hosted, LOGIN)) as server:
-        named = [f"{HOST}:{server.port}"]
-        allow = [{"command": f"git {word}", "hosts": named} for word in ("clone", "push")]
-        async with opened(tmp_path / "home", allow, secrets=use_of("GIT_TOKEN", "execute_command")) as app:
-            place = f"{HOST}:{server.port}/project.git"
-            assert (await run(app, "git clone", "-q", f"http://{place}", "copy")).output["exitCode"] == 0
+    tls = trusted_certificate([HOST], tmp_path, monkeypatch)
+    async with site(GitServer(hosted)) as plain, site(GitServer(hosted, LOGIN), tls) as server:
+        named = f"{HOST}:{server.port}"
+        allow = [{"command": "git clone", "hosts": [f"{HOST}:{plain.port}"]}, {"command": "git push", "hosts": [named]}]
+        secrets = {"use": {"GIT_TOKEN": [{"tool": "execute_command", "tenant": "*", "hosts": [named]}]}}
+        async with opened(tmp_path / "home", allow, secrets=secrets) as app:
+            cloned = await run(app, "git clone", "-q", f"http://{HOST}:{plain.port}/project.git", "copy")
+            assert cloned.output["exitCode"] == 0
             folder = session_folder(app) / "copy"
             git(folder, "-c", "safe.directory=*", "commit", "-q", "--allow-empty", "-m", "Second")
+            with (folder / ".git/config").open("a") as settings:  # git would put a file of ours in its place
+                settings.write("[http]\n\tsslVerify = false\n")
             hook = folder / ".git/hooks/pre-push"
             hook.write_text("#!/bin/sh\nenv; exit 1\n")
             hook.chmod(0o755)
@@ -458,13 +536,36 @@ async def test_a_token_for_git_push_is_given_as_a_secret(
                 arguments = {"command": "git push", "args": [url, "HEAD:main"], "cwd": "copy"}
                 return await app.invoke("execute_command", arguments, session=SESSION)
 
-            refused = await push(f"http://x-access-token:wrong@{place}")
-            assert refused.output["exitCode"] != 0
+            place, secret = f"{named}/project.git", "{{secret:GIT_TOKEN}}"
+            refused = await push(f"https://x-access-token:wrong@{place}")
+            assert "could not read Username" in refused.output["stderr"], refused
+            failed(await push(f"http://x-access-token:{secret}@{place}"), "INVALID_INPUT")
             assert git(hosted / "project.git", "rev-parse", "main") == before
-            pushed = await push(f"http://x-access-token:{{{{secret:GIT_TOKEN}}}}@{place}")
+            pushed = await push(f"https://x-access-token:{secret}@{place}")
             assert pushed.output["exitCode"] == 0, pushed
             assert TOKEN not in str(pushed.to_dict()) and LOGIN not in str(pushed.to_dict())
             assert git(hosted / "project.git", "rev-parse", "main") != before
+
+
+async def test_a_secret_is_given_to_a_command_only_if_it_is_named_for_all_its_hosts(
+    tmp_path: Path, server: Site, another: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET_GIT_TOKEN", TOKEN)
+    one, other = f"{HOST}:{server.port}", f"{OTHER}:{another.port}"
+    for hosts, reached, fits in (
+        ([one], [one], True),
+        ([one], [one, other], False),
+        ([], [one], False),
+        ([one, other], [one], True),
+    ):
+        secrets = {"use": {"GIT_TOKEN": [{"tool": "execute_command", "tenant": "*", "hosts": hosts}]}}
+        async with opened(tmp_path / "home", [{"command": "curl", "hosts": reached}], secrets=secrets) as app:
+            outcome = await run(app, "curl", "-sS", "-H", "x-token: {{secret:GIT_TOKEN}}", f"http://{one}/")
+        if fits:
+            assert server.asked.pop().headers["x-token"] == TOKEN, outcome
+        else:
+            assert "hosts: [" in failed(outcome, "PERMISSION_DENIED")
+        assert server.asked == another.asked == []
 
 
 def test_credentials_leave_the_arguments_of_git() -> None:
@@ -476,4 +577,6 @@ def test_credentials_leave_the_arguments_of_git() -> None:
         "http.https://git.example.com:8443/.extraHeader": "Authorization: Basic " + b64encode(b"ann:p@ss").decode(),
         "core.hooksPath": "/dev/null",
     }
+    with pytest.raises(InvalidInput, match="unencrypted"):
+        git_login(["git", "push", "http://ann:secret@git.example.com/a.git"])
     assert git_login(["git", "push", "origin"]).environment == {"GIT_TERMINAL_PROMPT": "0"}

@@ -101,7 +101,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Has a person's approval, or raises what ends the call here. Gives who agreed, and how."""
         if call.covered and not entry.destructive:
             return f"agreed to with call {call.parent}"
-        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, call.actor)
+        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, call.actor, ctx.hosts)
         await self._mask(ctx, entry)
         agreement = await self.consent.enter(ctx, entry)
         await self._check_again(ctx, call, entry)
@@ -145,7 +145,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         tool = self.catalog.resolve(entry.name, ctx.call.actor.tenant)
         self.consent.must_be_unchanged(entry, tool.of_call(ctx.arguments))  # another operation is another question
         await self.check_arguments(ctx, entry)
-        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor)
+        self.secrets.check_present(entry, ctx.canonical, ctx.arguments, ctx.call.actor, ctx.hosts)
         await self._mask(ctx, entry)
 
     async def _mask(self, ctx: InvokeContext, entry: Entry) -> None:

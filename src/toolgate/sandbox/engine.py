@@ -7,7 +7,6 @@ host for what the caller's `serve` answers, nothing else.
 
 import asyncio
 import math
-import os
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -28,19 +27,20 @@ from toolgate.sandbox.jail import (
     JailedProcess,
     ProgramFolder,
     ResourceLimits,
-    SettleChanges,
     Spec,
     Stopped,
     Unavailable,
 )
 from toolgate.sandbox.results import CodeResult, CommandResult, unavailable
 from toolgate.sandbox.runtimes import shell
+from toolgate.sandbox.upper_layer import UpperLayer
 from toolgate.sandbox.worker_protocol import CodeFailure, Serve, WorkerResult, limit_met
 from toolgate.settings import SandboxSettings
 from toolgate.tasks import BackgroundTasks, finish
 from toolgate.threads import to_thread
 
 if TYPE_CHECKING:
+    from toolgate.network.egress_proxy import EgressProxy
     from toolgate.network.resolver import Resolve
     from toolgate.sandbox.jail_network import JailNetwork
     from toolgate.sandbox.jails.docker import Docker
@@ -210,8 +210,7 @@ class Sandbox:
             timer = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
             with UpperLayer() as upper:
                 try:
-                    with _as_unavailable():
-                        proxy = None if network is None else await network.open(process)
+                    proxy = None if network is None else await _proxy_of(network, process)
                     try:
                         code, out, errors = await shell.converse(process, stdin, limits)
                         upper.take(process)
@@ -389,6 +388,17 @@ class Sandbox:
             await chosen.close()
 
 
+async def _proxy_of(network: "JailNetwork", process: JailedProcess) -> "EgressProxy | None":
+    """None if a limit ended the program before it had its network: then that is what is told."""
+    with _as_unavailable():
+        try:
+            return await network.open(process)
+        except Unavailable:
+            if process.stopped is None:
+                raise
+            return None
+
+
 def _code_result(
     heard: WorkerResult, stopped: Stopped | None, limits: ResourceLimits, holder: "Jail | MontyRuntime", lane: str,
     begun: float, left: tuple[str, ...] = (),
@@ -399,37 +409,6 @@ def _code_result(
         stopped=stopped, limits=limits, lane=lane, jail=holder.name, enforced=holder.enforces(),
         seconds=perf_counter() - begun, left=left,
     )  # fmt: skip
-
-
-class UpperLayer:
-    """The layer with a program's changes, as an open folder, beyond its end."""
-
-    def __init__(self) -> None:
-        self._open: list[int] = []
-
-    def __enter__(self) -> "UpperLayer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        while self._open:
-            os.close(self._open.pop())
-
-    def take(self, process: JailedProcess) -> None:
-        """Of a program that is about to be closed."""
-        self._open += map(os.dup, process.uppers())
-
-    async def settled(self, folder: ProgramFolder | None) -> tuple[str, ...]:
-        """Have it decided about. Once that has begun, it is gone through with."""
-        if folder is None or folder.settle is None or not self._open:
-            return ()
-        return await finish(to_thread(_settle, folder.settle, self._open.pop()))
-
-
-def _settle(settle: SettleChanges, upper: int) -> tuple[str, ...]:
-    try:
-        return tuple(settle(upper))
-    finally:
-        os.close(upper)
 
 
 def _key(language: str, code: str) -> bytes:

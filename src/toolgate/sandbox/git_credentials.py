@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from toolgate.errors import InvalidInput
+
 LOGIN_URL = re.compile(r"(?P<scheme>https?://)(?P<login>[^/@\s?#]+)@(?P<place>[^/@\s?#]+)(?P<rest>(?:[/?#].*)?)", re.DOTALL)
 
 
@@ -23,14 +25,16 @@ class GitLogin(NamedTuple):
 
 
 def git_login(words: Sequence[str]) -> GitLogin:
-    """Takes the credentials out of a command. They are sent to their own host only. No hook of the repository runs then:
-    it could read them."""
+    """Takes the credentials out of a command. They are sent to their own host only, and encrypted; raises InvalidInput if
+    they would not be. No hook of the repository runs then: it could read them."""
     plain, settings, values = [], [], []
     for word in words:
         found = LOGIN_URL.fullmatch(word)
         if found is None:
             plain.append(word)
             continue
+        if found["scheme"] != "https://":
+            raise InvalidInput("git would send the user name and password unencrypted.", suggestion="Use an https:// URL.")
         user, _, password = found["login"].partition(":")
         value = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
         values += [value, unquote(password)] if password else [value]

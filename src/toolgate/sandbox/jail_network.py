@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from toolgate.network.egress_proxy import EgressProxy
     from toolgate.network.resolver import Resolve
 
+SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 NSSWITCH = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
 
 
@@ -59,6 +60,9 @@ class JailNetwork:
     def connect(self, spec: Spec, folder: Path) -> Spec:
         """A command in this network. `folder`: for the files that it finds in /etc."""
         environment = {**self.variables(), **dict(spec.environment)}
+        if SYSTEM_CERTIFICATES.exists():
+            # Node has a list of its own: without this, it would not trust what this machine does, a company's registry say.
+            environment.setdefault("NODE_EXTRA_CA_CERTS", str(SYSTEM_CERTIFICATES))
         return structs.replace(
             spec,
             environment=tuple(sorted(environment.items())),

@@ -26,8 +26,9 @@ class SecretUse(Section):
     """Where the tool comes from, if it is neither built in, nor of Python, nor of a server: a name that one source has not
     taken yet, another may."""
     hosts: tuple[str, ...] = Field(default=(), max_length=MAX_HOSTS)
-    """The hosts that it may be sent to, by built-in tools whose callers choose the URL: `api.example.com`, `*.example.com`,
-    `api.example.com:8443`; or names of `a2a.agents`. Without any, those tools don't get it."""
+    """The hosts that it may be sent to, by built-in tools whose callers choose the URL, and by commands that reach hosts
+    (`commands.allow`): `api.example.com`, `*.example.com`, `api.example.com:8443`; or names of `a2a.agents`. Without any,
+    those don't get it."""
 
     @field_validator("hosts")
     @classmethod

@@ -5,7 +5,7 @@ A reference is a caller's wish, so it is filled only where a setting names the t
 tool declares is the wish of whoever registered the tool: code that the operator installed gets it, others if named.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from toolgate.errors import CallError, Denied, StoreError
@@ -64,24 +64,25 @@ class Secrets(HoldingGate):
 
     # -- in the pipeline
 
-    def check_present(self, entry: Entry, canonical: bytes, arguments: Any, actor: Actor) -> None:
-        """Refuses a call that lacks a secret, before a person is asked about it."""
+    def check_present(self, entry: Entry, canonical: bytes, arguments: Any, actor: Actor, hosts: Sequence[str] = ()) -> None:
+        """Refuses a call that lacks a secret, before a person is asked about it. `hosts`: those that its command reaches."""
         if entry.auth is None and SECRET_MARK not in canonical:
             return
         for name in _names_in(arguments):
-            self._value(name, entry, actor, arguments)
+            self._value(name, entry, actor, arguments, hosts)
         self.credential(entry, actor)
 
-    def lacking(self, entry: Entry, arguments: Any, actor: Actor) -> list[CallError]:
+    def lacking(self, entry: Entry, arguments: Any, actor: Actor, hosts: Sequence[str] = ()) -> list[CallError]:
         """The errors that a call would be told, one for each secret that it needs and would not get."""
         names = list(dict.fromkeys(_names_in(arguments)))
-        errors = [_error(self._value, name, entry, actor, arguments) for name in names]
+        errors = [_error(self._value, name, entry, actor, arguments, hosts) for name in names]
         if entry.auth is not None and entry.auth.config_key not in names:
             errors.append(_error(self.credential, entry, actor))
         return [error for error in errors if error is not None]
 
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
-        lacking = " ".join(error.message for error in self.lacking(entry, ctx.arguments, ctx.call.actor))
+        errors = self.lacking(entry, ctx.arguments, ctx.call.actor, ctx.hosts)
+        lacking = " ".join(error.message for error in errors)
         yield GateVerdict("credentials", "deny" if lacking else "pass", lacking or "all that it needs are there")
 
     def enter(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Secrets(HoldingGate):
 
         def value(name: str) -> str:
             if name not in used:
-                used[name] = self._value(name, entry, ctx.call.actor, arguments)
+                used[name] = self._value(name, entry, ctx.call.actor, arguments, ctx.hosts)
             return used[name]
 
         filled: dict[str, Any] = arguments
@@ -157,10 +158,10 @@ class Secrets(HoldingGate):
             raise _missing(auth)
         return value
 
-    def _value(self, name: str, entry: Entry, actor: Actor, arguments: Any) -> str:
+    def _value(self, name: str, entry: Entry, actor: Actor, arguments: Any, hosts: Sequence[str]) -> str:
         """The value that a reference stands for. Only those who may use a secret learn whether it exists."""
         if NAME.match(name):
-            refusal = self.uses.refusal(name, entry, actor.tenant, arguments)
+            refusal = self.uses.refusal(name, entry, actor.tenant, arguments, hosts)
             if refusal is not None:
                 raise refusal
         value = self._look_up(name, actor)

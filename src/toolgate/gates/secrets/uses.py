@@ -1,12 +1,12 @@
 """The setting `secrets.use`: which tools may be given which secrets by reference, for which tenant, and to be sent where."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolgate.errors import Denied, SettingsError, ToolgateError
 from toolgate.model import Entry
-from toolgate.network.allowed_hosts import AllowedHosts
+from toolgate.network.allowed_hosts import DEFAULT_PORTS, AllowedHosts, parse_host_rule
 from toolgate.network.urls import parse_url
 from toolgate.settings import SecretUse
 
@@ -34,20 +34,24 @@ class Uses:
                 origin = (f"mcp:{one.server}" if one.server is not None else one.source or CODE), one.tool
                 self._uses.setdefault((name.upper(), origin), []).append(one)
 
-    def refusal(self, name: str, entry: Entry, tenant: str, arguments: Any = None) -> Denied | None:
-        """The denial of a secret in the arguments of a tool, for a caller of a tenant; None: it may be put there."""
+    def refusal(
+        self, name: str, entry: Entry, tenant: str, arguments: Any = None, reached: Sequence[str] = ()
+    ) -> Denied | None:
+        """The denial of a secret in the arguments of a tool, for a caller of a tenant; None: it may be put there.
+        `reached`: the hosts that a command of the call can reach; it may send what it is given to each of them."""
         origin = origin_of(entry)
         if origin is None:
             return _never(name, entry)
         place = place_of(entry, arguments)
         for one in self._uses.get((name.upper(), origin), ()):
-            if one.tenant in (tenant, EVERY_TENANT) and (_leads_to(place, one.hosts) if one.hosts else place is None):
+            if one.tenant in (tenant, EVERY_TENANT) and _may_be_sent(one.hosts, place, reached):
                 return None
         return Denied(
             "PERMISSION_DENIED",
             f"The secret {name!r} may not be put into {entry.name} for tenant {tenant}"
-            f"{' and this host' if place is not None else ''}: no setting names it.",
-            suggestion=f"To allow it, the operator writes in the settings: {setting(name, origin, tenant, place)}",
+            f"{' and this host' if place is not None else ' and the hosts of this command' if reached else ''}: "
+            "no setting names it.",
+            suggestion=f"To allow it, the operator writes in the settings: {setting(name, origin, tenant, place, reached)}",
             details={"reference": name, "setting": "secrets.use"},
         )
 
@@ -91,6 +95,22 @@ def place_of(entry: Entry, arguments: Any) -> str | None:
     return given if isinstance(given, str) else ""
 
 
+def _may_be_sent(hosts: tuple[str, ...], place: str | None, reached: Sequence[str]) -> bool:
+    """True if a secret that is named for these hosts may be given to a call that goes to a place, or reaches some hosts."""
+    if reached:
+        return bool(hosts) and all(_covers(hosts, one) for one in reached)
+    return _leads_to(place, hosts) if hosts else place is None
+
+
+def _covers(hosts: tuple[str, ...], reached: str) -> bool:
+    """True if what a command can reach by one entry of its list is among these hosts."""
+    rule = parse_host_rule(reached)
+    if rule.wildcard:
+        return rule in map(parse_host_rule, hosts)
+    allowed = AllowedHosts(hosts)
+    return all(allowed.leave(rule.host, port) for port in (DEFAULT_PORTS if rule.port is None else (rule.port,)))
+
+
 def _leads_to(place: str | None, hosts: tuple[str, ...]) -> bool:
     """True if a URL leads to one of the hosts, or is itself a name that is listed, as agents have in the settings."""
     if not place:
@@ -109,7 +129,7 @@ def _host(place: str) -> str:
         return "HOST"
 
 
-def setting(name: str, origin: Origin, tenant: str, place: str | None = None) -> str:
+def setting(name: str, origin: Origin, tenant: str, place: str | None = None, reached: Sequence[str] = ()) -> str:
     """The setting that allows a secret, on one line of YAML."""
     source, tool = origin
     parts = {"tool": tool, "tenant": tenant}
@@ -118,8 +138,9 @@ def setting(name: str, origin: Origin, tenant: str, place: str | None = None) ->
     elif source != CODE:
         parts["source"] = source
     inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in parts.items())
-    if place is not None:
-        inner += f", hosts: [{_yaml(_host(place))}]"
+    hosts = list(reached) if place is None else [_host(place)]
+    if hosts:
+        inner += f", hosts: [{', '.join(map(_yaml, hosts))}]"
     return f"secrets: {{use: {{{name.upper()}: [{{{inner}}}]}}}}"
 
 
