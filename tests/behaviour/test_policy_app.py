@@ -184,6 +184,8 @@ RUN_CODE: dict[str, dict[str, Any]] = {
     "bash_execution": {"command": "git commit"},
     "execute_command": {"command": "git commit"},
     "docker_run": {"image": "python", "command": ["true"]},
+    "npm_install": {"package": "left-pad"},
+    "supabase_query": {"operation": "migration", "query": "DROP TABLE notes"},
     "greet": {},
 }
 
@@ -195,7 +197,7 @@ async def test_a_tenant_that_may_not_run_code_runs_none_by_whichever_tool(tmp_pa
     async with App.open(home=tmp_path, database_url="memory://", python_tools=[tmp_path / "tools"]) as app:
         app.approvals.add_approver(lambda _request: True)
         await app.policy.restrict_code("acme")
-        runs = {entry.name for entry in app.parts.catalog.entries() if entry.tier == "execute"} | {"greet"}
+        runs = {entry.name for entry in app.parts.catalog.entries() if entry.runs_code} | {"greet"}
         assert runs <= RUN_CODE.keys()
         assert (await app.invoke("greet", {}, actor=BOB)).output == "hello"
         for name, arguments in RUN_CODE.items():
