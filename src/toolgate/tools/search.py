@@ -115,18 +115,16 @@ async def file_search(
     hidden: bool = False,
     maxResults: Annotated[int, Field(ge=1, le=1_000)] = 100,
 ) -> Matches | FileNames:
-    """Search files of the working directory, but those that .gitignore names.
+    """Search files of the working directory that .gitignore does not exclude.
 
     Args:
-        mode: grep finds a text in files, regex a regular expression, glob files by their names.
-        query: Search query or pattern.
+        mode: grep finds text, regex a regular expression, glob file names.
+        query: Text or pattern.
         path: Directory to search.
-        include: File patterns to include.
-        exclude: File patterns to exclude.
-        context: Lines to show around each match.
-        ignoreCase: Ignore letter case.
-        hidden: Search hidden files too.
-        maxResults: Most lines or files to give.
+        include: Patterns of file names.
+        exclude: The same, to leave out.
+        context: Lines around each match.
+        hidden: Hidden files too.
     """
     program = program_of("rg")
     if program is None:
