@@ -41,8 +41,24 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     names = list(dict.fromkeys(one["name"] for one in terminal("doctor", "--json").json["checks"]))
     assert names == [
         "python", "extras", "project", "settings", "home", "database", "audit log", "tools", "policy", "redis",
-        "credentials", "waiting", "sandbox", "servers", "memory", "tokenizer", "secrets", "dates", "telemetry",
+        "credentials", "waiting", "sandbox", "servers", "memory", "model", "timezone",
+        "tokenizer", "secrets", "dates", "telemetry",
     ]  # fmt: skip
+
+
+@pytest.mark.requirement("DOOR-6", "BUILTIN-1")
+def test_the_model_its_key_and_the_time_zone_are_shown(terminal: Terminal) -> None:
+    terminal.set("TOOLGATE_MODEL__NAME", "m-1")
+    terminal.set("TOOLGATE_MODEL__TENANTS", '{"acme": {"name": null}}')
+    terminal.set("TOOLGATE_TIMEZONES", '[{"tenant": "acme", "timezone": "Asia/Tokyo"}]')
+    checks = terminal("doctor", "--json").json["checks"]
+    first, second = (one for one in checks if one["name"] == "model")
+    assert (first["status"], first["message"]) == ("warning", "m-1 at https://api.openai.com/v1, but its key is not set")
+    assert (second["status"], second["message"].partition(":")[0]) == ("unused", "none for tenant acme")
+    [zone] = [one for one in checks if one["name"] == "timezone"]
+    assert zone["message"] == "UTC, and 1 other for tenants and users"
+    terminal.set("TOOLGATE_SECRET_MODEL_API_KEY", "k")
+    assert next(one["status"] for one in terminal("doctor", "--json").json["checks"] if one["name"] == "model") == "ok"
 
 
 @pytest.mark.requirement("DOOR-6", "SBX-2")

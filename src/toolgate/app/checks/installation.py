@@ -18,6 +18,7 @@ from toolgate import __version__
 from toolgate.app.app import App
 from toolgate.app.checks import Check, ask_policy
 from toolgate.app.checks.memory import memory_checks
+from toolgate.app.checks.models import model_checks
 from toolgate.app.checks.servers import server_checks
 from toolgate.coordination.redis import CoordinationError
 from toolgate.discovery import SETTINGS_FILE, discover
@@ -429,6 +430,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("sandbox", _sandbox),
     ("servers", server_checks),
     ("memory", memory_checks),
+    ("model", model_checks),
     ("optional", _optional),
 )
 """The checks of an App that is open, each by the name that a check of it has which fails."""
