@@ -204,7 +204,6 @@ ATTACKS = (
     "SELECT 1; SELECT 2",
     "; DELETE FROM t",
     "SELECT 1;\n\t;",
-    "select",
     "\ufeffDELETE FROM t",
     "SELECT 1\u037e DELETE FROM t;",
     "\uff24\uff25\uff2c\uff25\uff34\uff25 FROM t",
@@ -225,16 +224,13 @@ def test_an_honest_question_passes(sql: str) -> None:
     check_query(sql)
 
 
-@pytest.mark.parametrize("sql", [attack for attack in ATTACKS if attack != "select"], ids=lambda sql: sql[:50])
+@pytest.mark.parametrize("sql", ATTACKS, ids=lambda sql: sql[:50])
 def test_more_than_a_question_is_refused(sql: str) -> None:
     assert not passes(sql)
 
 
 @given(st.sampled_from([*ATTACKS, *FIRST_ATTACKS]), st.randoms(use_true_random=False))
 def test_spelling_and_spacing_make_no_difference(sql: str, chance: random.Random) -> None:
-    if passes(sql):  # the bare word select, which is a syntax error
-        assert sql == "select"
-        return
     swapped = "".join(char.swapcase() if char.isascii() and chance.random() < 0.5 else char for char in sql[:5_000])
     assert not passes(swapped)
     spaced = "".join(char if char != " " else chance.choice((" ", "\n", "\t", "  ", "\r\n", "\f")) for char in sql)
