@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.tools.json_reader import MAX_DEPTH, JsonReader, MalformedJson
+from toolgate.tools.parsers.json_reader import MAX_DEPTH, JsonReader, MalformedJson
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.tools.advisory_match import cvss3_score, in_range, index_folder, match, parse_version, severity_of
-from toolgate.tools.manifests import read_manifest
+from toolgate.tools.parsers.advisory_match import cvss3_score, in_range, index_folder, match, parse_version, severity_of
+from toolgate.tools.parsers.manifests import read_manifest
 
 PACKAGE = json.dumps({
     "dependencies": {"react": "^18.0.0", "@scope/ui": "2.0.0"}, "devDependencies": {"vitest": "~1.0.0"},

@@ -16,8 +16,8 @@ from toolgate.errors import CallError
 from toolgate.sandbox.helper_process import run_helper
 from toolgate.threads import to_thread
 
-INDEX = "toolgate.tools.advisory_match:index_folder"
-MATCH = "toolgate.tools.advisory_match:match"
+INDEX = "toolgate.tools.parsers.advisory_match:index_folder"
+MATCH = "toolgate.tools.parsers.advisory_match:match"
 INDEX_SECONDS = 100.0
 MATCH_SECONDS = 20.0
 MAX_INDEX_BYTES = 150_000_000

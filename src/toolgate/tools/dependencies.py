@@ -21,8 +21,8 @@ from toolgate.services.advisories import AdvisoryFolder, AdvisoryStatus
 from toolgate.threads import to_thread
 from toolgate.tools.call_folder import CallFolder, folder_of
 
-READ = "toolgate.tools.manifests:read_manifest"
-COMPARE = "toolgate.tools.advisory_match:compare"
+READ = "toolgate.tools.parsers.manifests:read_manifest"
+COMPARE = "toolgate.tools.parsers.advisory_match:compare"
 READ_SECONDS = 10.0
 MAX_MANIFEST_BYTES = 1_000_000
 MAX_LOCK_BYTES = 20_000_000

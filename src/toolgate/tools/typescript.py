@@ -17,7 +17,7 @@ from toolgate.tools.call_folder import read_text
 
 MAX_SOURCE_BYTES = 1_000_000
 PARSE_SECONDS = 5.0
-PARSER = "toolgate.tools.typescript_outline:outline"
+PARSER = "toolgate.tools.parsers.typescript_outline:outline"
 DIALECTS = {
     ".ts": ("typescript",), ".mts": ("typescript",), ".cts": ("typescript",),
     ".tsx": ("tsx",), ".jsx": ("tsx",), ".js": ("tsx",), ".mjs": ("tsx",), ".cjs": ("tsx",),

@@ -18,7 +18,7 @@ from toolgate.yamltext import MAX_YAML_BYTES
 MAX_DOCUMENT_BYTES = 2_000_000
 MAX_SCHEMA_BYTES = 500_000
 CHECK_SECONDS = 5.0
-CHECK = "toolgate.tools.document_check:check"
+CHECK = "toolgate.tools.parsers.document_check:check"
 PACKAGES = ("orjson", "jsonschema_rs", "yaml")
 YAML_NAMES = (".yaml", ".yml")
 

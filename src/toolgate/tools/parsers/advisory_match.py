@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from toolgate.tools.manifests import normal_name
+from toolgate.tools.parsers.manifests import normal_name
 
 MAX_ADVISORIES = 400_000
 MAX_ADVISORY_BYTES = 1_000_000

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from toolgate.jsontext import UNKNOWN_ARGUMENT, is_deeper, json_path, located_faults, valid_text
-from toolgate.tools.json_reader import JsonReader, MalformedJson
+from toolgate.tools.parsers.json_reader import JsonReader, MalformedJson
 from toolgate.yamltext import YamlError, read_yaml
 
 MAX_FAULTS = 50
