@@ -34,7 +34,7 @@ from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.settings.load import load_settings
 
 pytestmark = [
-    pytest.mark.requirement("BUILTIN-5"), pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-3"),
+    pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-3"),
     pytest.mark.needs("curl"),
 ]  # fmt: skip
 HOST, OTHER = "registry.test", "other.test"
@@ -246,7 +246,7 @@ FETCHING = (
     "npm install", "npm i left-pad", "npm ci", "npm update", "npm add x", "timeout 5 npm install", "npx create-thing",
     "npx -y @scope/tool@latest", "git push", "git push origin main", "git pull", "git fetch", "git clone https://x.test/y",
     "pip install x", "pip3 install x", "python3 -m pip install x", "yarn", "yarn add x", "pnpm install", "curl http://x.test/",
-    "wget http://x.test/", "uv pip install x", "cargo install x",
+    "wget http://x.test/", "uv pip install x", "cargo install x", f"npx {'x' * 300}",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from toolgate.sandbox.npm.manifest import Manifest, is_package_name, package_spe
 from toolgate.sandbox.workspaces import Workspaces
 
 pytestmark = [
-    pytest.mark.requirement("BUILTIN-2"), pytest.mark.requirement("TIER-3"), pytest.mark.needs("npm", "bubblewrap"),
+    pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("TIER-3"), pytest.mark.needs("npm", "bubblewrap"),
 ]  # fmt: skip
 
 
@@ -130,6 +130,16 @@ async def test_it_works_in_every_jail_that_can_filter(tmp_path: Path, registry: 
         outcome = await install(app, package="left", version="1.0.0")
     assert outcome.output["installedVersion"] == "1.0.0", outcome
     assert f"sandbox:{jail}" in (outcome.metrics.resources_used or ())
+
+
+async def test_its_examples_run(tmp_path: Path, registry: NpmRegistry) -> None:
+    registry.add("left-pad", "1.3.0", {"index.js": "1"})
+    async with installing(tmp_path / "home", registry) as app:
+        (session_folder(app) / "package.json").write_text('{"dependencies": {"left-pad": "^1.3.0"}}')
+        for example in app.tools.get("npm_install").tool.examples:
+            outcome = await install(app, **example.arguments)
+            assert outcome.ok, outcome
+        assert (session_folder(app) / "node_modules/left-pad/index.js").exists()
 
 
 # -- what goes wrong

@@ -16,7 +16,7 @@ from toolgate.errors import ToolError
 from toolgate.sandbox.npm.package_tree import PackageTree
 
 pytestmark = [
-    pytest.mark.requirement("BUILTIN-2"), pytest.mark.requirement("SBX-3"), pytest.mark.needs("npm", "bubblewrap"),
+    pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("SBX-3"), pytest.mark.needs("npm", "bubblewrap"),
 ]  # fmt: skip
 MARKER = "this was run"
 

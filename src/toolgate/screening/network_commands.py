@@ -4,6 +4,7 @@ They are refused before a person is asked about them and before they wait for an
 list is for: the jail decides what a command reaches, so one that is missing here only fails later, and less clearly.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,7 +100,8 @@ def _package(program: str, arguments: Sequence[str], folders: Sequence[Path]) ->
         return None
     name, places = named[0], [folder / "node_modules" for folder in folders]
     for place in (*places, *GLOBAL_PACKAGES):
-        if (place / name).exists() or (place / ".bin" / name.rpartition("/")[2]).exists():
+        # os.path, which takes a name that no file can have for one that is not there
+        if os.path.exists(place / name) or os.path.exists(place / ".bin" / name.rpartition("/")[2]):  # noqa: PTH110
             return None
     return NetworkUse(f"{program} would have to fetch {name}, which is not installed here,", NPM_ADVICE)
 

@@ -224,7 +224,8 @@ def _report(package: str | None, before: dict[str, str], installed: "Installed")
     added = sorted(after.keys() - before.keys())
     changed = [path for path in after.keys() & before.keys() if after[path] != before[path]]
     version = after.get(f"node_modules/{package}", "").partition(" ")[0] or None
-    named = [f"{name_in_tree(path)}@{after[path].partition(' ')[0]}" for path in added if name_in_tree(path) != package]
+    others = [(name_in_tree(path), after[path].partition(" ")[0]) for path in added]
+    named = [f"{name}@{found}" for name, found in others if name != package]
     return {
         "success": True,
         "installedVersion": version,

@@ -49,6 +49,7 @@ FLAGS = (
 )  # fmt: skip
 ENVIRONMENT = {"NPM_CONFIG_GLOBALCONFIG": "/dev/null"}
 """No settings of anybody: its home is empty, and those of the project are not in the folder either."""
+CACHE = ".npm-cache"
 MISSING = {"E404": "The registry has no such package", "ETARGET": "The registry has no such version"}
 UNREACHED = frozenset(
     {
@@ -136,13 +137,14 @@ class NpmInstaller:
         ends = time.monotonic() + seconds
         registry = f"--registry={self._registry}"
         ended = await self._run(folder, ("npm", "install", *FLAGS, registry, *words), seconds, hosts, depth)
-        _must_have_worked(ended, self._registry)
+        _must_have_worked(ended, self._registry, folder)
         installed = await to_thread(_read_back, folder, name)
         if scripts and installed.tree is not None:
             left = max(ends - time.monotonic(), 0.1)
             ended = await self._run(folder, ("npm", "rebuild", "--loglevel=error", "--no-update-notifier"), left, (), depth)
             if ended.exit_code != 0:
-                raise ToolError("A script of the packages failed; nothing was installed.", details=ended.last_output())
+                wrote = {name: text.replace(str(folder), ".") for name, text in ended.last_output().items()}
+                raise ToolError("A script of the packages failed; nothing was installed.", details=wrote)
         return installed, ended.jail
 
     async def _run(
@@ -153,7 +155,8 @@ class NpmInstaller:
         ended = await self._sandbox.run_command(
             argv,
             workspace=ProgramFolder(path=folder),
-            environment=ENVIRONMENT,
+            # On disk: the jail's own folder for temporary files is memory.
+            environment={**ENVIRONMENT, "NPM_CONFIG_CACHE": str(folder / CACHE)},
             limits=replace(self.limits, seconds=seconds),
             hosts=hosts,
             hosts_setting="npm.hosts",
@@ -164,10 +167,10 @@ class NpmInstaller:
         return ended
 
 
-def _must_have_worked(ended: CommandResult, registry: str) -> None:
+def _must_have_worked(ended: CommandResult, registry: str, folder: Path) -> None:
     if ended.exit_code == 0:
         return
-    code, summary = _told(ended.stdout)
+    code, summary = _told(ended.stdout.replace(str(folder), "."))
     if code in MISSING:
         raise InvalidInput(f"{MISSING[code]}: {summary}", suggestion="Check the name and the version.")
     if code in UNREACHED:

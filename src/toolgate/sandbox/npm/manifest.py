@@ -133,8 +133,14 @@ def installed_packages(lock: bytes | None) -> dict[str, str]:
     return {
         path: f"{entry.get('version')} {entry.get('integrity')}"
         for path, entry in listed
-        if path.startswith("node_modules/") and isinstance(entry, dict)
+        if path.startswith("node_modules/") and is_package_name(name_in_tree(path)) and _has_version(entry)
     }
+
+
+def _has_version(entry: Any) -> bool:
+    """True of an entry whose version is one: it is shown to people and models."""
+    version = entry.get("version") if isinstance(entry, dict) else None
+    return isinstance(version, str) and 0 < len(version) <= 100 and VERSION_RANGE.fullmatch(version) is not None
 
 
 def name_in_tree(path: str) -> str:
