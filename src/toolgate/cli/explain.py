@@ -65,8 +65,14 @@ def estimate_words(estimate: CallEstimate) -> str:
 def _show(found: Explanation) -> None:
     words, style = ENDS[found.verdict]
     say((words, style), f": {found.reason}" if found.verdict != "run" else "")
-    if found.estimate is not None:
-        say("Estimate: ", estimate_words(found.estimate))
     for gate in found.gates:
         sign, colour = SIGNS[gate.verdict]
         say("  ", (sign, colour), f" {gate.gate:<{GATE_WIDTH}} ", gate.reason, hang=GATE_WIDTH + len("  ✓  "))
+    if found.estimate is not None:
+        say(
+            "  ",
+            ("$", "cyan"),
+            f" {'estimate':<{GATE_WIDTH}} ",
+            estimate_words(found.estimate),
+            hang=GATE_WIDTH + len("  ✓  "),
+        )
