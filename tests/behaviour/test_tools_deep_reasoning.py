@@ -300,6 +300,20 @@ async def test_without_a_model_nobody_is_asked() -> None:
     assert "model.name" in error.message
 
 
+async def test_explain_says_what_is_missing_and_what_it_may_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with memory_app() as app:
+        told = await app.explain("deep_reasoning", PROBLEM)
+        assert (told.verdict, told.reason.partition(":")[0]) == ("deny", "model")
+    async with memory_app(model={"name": "m", "output_price": 10, "input_price": 1, "max_tokens": 1000}) as app:
+        told = await app.explain("deep_reasoning", PROBLEM)
+        assert told.verdict == "ask"
+        assert told.estimate is not None
+        assert 0.01 < told.estimate.cost_usd < 0.011
+        assert told.estimate.latency_ms == 20_000
+        monkeypatch.delenv("TOOLGATE_SECRET_MODEL_API_KEY")
+        assert "MODEL_API_KEY" in (await app.explain("deep_reasoning", PROBLEM)).reason
+
+
 async def test_without_its_key_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLGATE_SECRET_MODEL_API_KEY")
     async with site(_unreached) as server, memory_app(model={"name": "m", "base_url": server.url}) as app:

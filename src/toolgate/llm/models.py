@@ -17,6 +17,7 @@ from toolgate.network.http_client import HttpClient
 from toolgate.network.http_response import HttpResponse
 from toolgate.network.service_answers import CREDENTIAL
 from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.hooks import Hook
 from toolgate.settings.model import ModelChoice, ModelSettings
 
@@ -138,10 +139,19 @@ class ModelCheck(Hook):
     """Refuses a call that lacks a model or its key before a person is asked about it."""
 
     def will_check_consent(self, ctx: InvokeContext) -> None:
-        models: LanguageModels = ctx.get(LanguageModels)
-        try:
-            missing = models.missing_key(ctx.actor)
-        except Denied as error:
-            ctx.abort(str(error), error.code)
-        if missing is not None:
-            ctx.abort(f"The key of the language model is not set. `toolgate secrets set {missing}` sets it.", "MISSING_AUTH")
+        lacking = _lacking(ctx)
+        if lacking is not None:
+            ctx.abort(lacking, "MISSING_AUTH")
+
+    def explain(self, ctx: InvokeContext) -> GateVerdict:
+        lacking = _lacking(ctx)
+        return GateVerdict("model", "pass" if lacking is None else "deny", lacking or "it has a model and its key")
+
+
+def _lacking(ctx: InvokeContext) -> str | None:
+    models: LanguageModels = ctx.get(LanguageModels)
+    try:
+        missing = models.missing_key(ctx.actor)
+    except Denied as error:
+        return str(error)
+    return missing and f"The key of the language model is not set. `toolgate secrets set {missing}` sets it."

@@ -87,7 +87,14 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
             found += (GateVerdict(name, "unknown", words) for name in gate.verdicts if name not in OPTIONAL)
         else:
             found += [verdict async for verdict in getattr(getattr(pipeline, gate.room), gate.explain)(ctx, entry)]
+    found += _said_by_hooks(ctx, entry)
     return _conclude(call, entry, found, estimate_of(entry, ctx.estimate) if ctx.sealed else None)
+
+
+def _said_by_hooks(ctx: InvokeContext, entry: Entry) -> list[GateVerdict]:
+    """What hooks of a built-in tool's own would say: they refuse what it cannot do without, such as a model's key."""
+    hooks = entry.hooks if entry.tool.source == "builtin" else ()
+    return [hook.explain(ctx) for hook in hooks if callable(getattr(hook, "explain", None))]
 
 
 def _conclude(

@@ -39,7 +39,7 @@ class Reasoned(TypedDict):
     category="api",
     timeout=MODEL_CALL_SECONDS,
     tags=["model", "reasoning"],
-    capabilities=[Capability(action="reason", description="Ask the configured language model")],
+    capabilities=[Capability(action="reason", description="Ask the configured language model", estimated_time_ms=20_000)],
     cost=Cost(per_unit=UnitCost(unit="token", price="0.00000014")),
     hooks=[ModelCheck],
     errors=[

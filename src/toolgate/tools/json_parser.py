@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from toolgate.llm.json_answers import JsonAnswer, JsonFinder, Method
 from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels
-from toolgate.model import ErrorCase, Example
+from toolgate.model import Capability, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 
@@ -31,7 +31,7 @@ class ParsedJson(TypedDict, total=False):
     tier="read_only",
     category="validation",
     tags=["json", "text"],
-    capabilities=["parse", "extract", "repair"],
+    capabilities=[Capability(action="parse", estimated_time_ms=100), "extract", "repair"],
     timeout=MODEL_CALL_SECONDS,
     pure=True,
     errors=[

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from toolgate.errors import CallError, InvalidInput, ToolError
 from toolgate.llm.json_answers import JsonFinder
 from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels, no_model
-from toolgate.model import ErrorCase, Example
+from toolgate.model import Capability, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 from toolgate.threads import to_thread
@@ -58,7 +58,10 @@ class Transformed(TypedDict, total=False):
     tier="read_only",
     category="service",
     tags=["text", "model"],
-    capabilities=["summarize", "translate", "extract_entities", "sentiment", "keywords", "word_count"],
+    capabilities=[
+        Capability(action="summarize", estimated_time_ms=500),
+        *("translate", "extract_entities", "sentiment", "keywords", "word_count"),
+    ],
     timeout=MODEL_CALL_SECONDS,
     pure=True,
     errors=[
