@@ -140,7 +140,7 @@ def picture() -> str:
     ground = [room for room in rooms() if room in GROUND]
     rows = 1 + max(ROOMS[room].row for room in shown)
     bottom = TOP + rows * (HEIGHT + GAP_Y)
-    across = 4 * (WIDTH + GAP_X) - GAP_X + 2 * LEFT
+    across = round(max(ROOMS[room].place for room in shown) * (WIDTH + GAP_X)) + WIDTH + 2 * LEFT
     deep = bottom + 40 + 20 * ((len(ground) + 1) // 2)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across} {deep + 16}" width="{across}" height="{deep + 16}" '
