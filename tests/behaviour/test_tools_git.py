@@ -1,5 +1,6 @@
 """`git` and `git_commit` on real repositories, compared with what git itself says of them."""
 
+import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator
@@ -297,6 +298,15 @@ async def test_the_author_can_be_set(tmp_path: Path, work: Path) -> None:
         (work / "a.txt").write_text("changed\n")
         await done(app, "commit", "-m", "x", "a.txt")
     assert by_hand(work, "log", "-1", "--format=%an <%ae>").strip() == "Robot  evil <robot@example.com>"
+
+
+async def test_commits_at_once_are_all_kept(app: App, work: Path) -> None:
+    for number in range(4):
+        (work / f"{number}.txt").write_text("x\n")
+    made = await asyncio.gather(*(done(app, "commit", "-m", f"{number}", f"{number}.txt") for number in range(4)))
+    assert sorted(by_hand(work, "log", "-4", "--format=%H").split()) == sorted(commit["commitHash"] for commit in made)
+    assert by_hand(work, "status", "--porcelain") == ""
+    by_hand(work, "fsck", "--strict")
 
 
 # -- what can't be done

@@ -6,6 +6,7 @@ layer, which is discarded otherwise.
 """
 
 import atexit
+import fcntl
 import os
 import shutil
 import subprocess
@@ -537,3 +538,36 @@ async def test_a_pipe_in_place_of_a_file_ends_in_time(tmp_path: Path) -> None:
         outcome = await call(app, repo.top, "status")
         assert outcome.status in ("timeout", "failure", "success"), outcome
         assert outcome.metrics.duration_ms < 20_000
+
+
+async def test_whether_something_is_outside_is_not_told(app: App, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "there.txt").write_text(SECRET)
+    repo = Repo(tmp_path / "work")
+    (repo.top / "out").symlink_to(outside)
+    for operation in ("diff", "checkout"):
+        for form in ("../outside/{}", "out/{}", f"{outside}/{{}}", "out/../outside/{}"):
+            told = []
+            for name in ("there.txt", "elses.txt"):
+                outcome = await call(app, repo.top, operation, form.format(name))
+                told.append(str((outcome.output, outcome.error)).replace(name, "NAME"))
+            assert told[0] == told[1], (operation, form)
+
+
+async def test_a_repository_that_is_held_is_waited_for_no_longer_than_bounded(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolgate.tools.git_run.MAX_WAIT_SECONDS", 0.2)
+    repo = Repo(tmp_path / "work")
+    repo.change()
+    handle = os.open(repo.git, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        outcome = await call(app, repo.top, "commit", "-m", "x", "b.txt")
+        assert outcome.error is not None
+        assert (outcome.error.code, outcome.error.retryable) == ("INVOCATION_ERROR", True)
+        assert (await call(app, repo.top, "status")).ok
+    finally:
+        os.close(handle)
+    assert (await call(app, repo.top, "commit", "-m", "x", "b.txt")).ok

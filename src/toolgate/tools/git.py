@@ -4,7 +4,6 @@ Neither hooks nor the configuration of the repository count (`sandbox.repository
 (`git_arguments`). `git_commit` is the operation commit with arguments of its own.
 """
 
-import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Annotated, Literal
@@ -26,6 +25,7 @@ from toolgate.tools.git_output import Branch, ChangedFile, Commit
 from toolgate.tools.git_run import Repository, open_repository
 from toolgate.undo import Journal
 
+CHANGING = ("commit", "branch", "checkout")
 MAX_COMMITS = 200
 MAX_BRANCHES = 1_000
 MAX_MESSAGE_CHARS = 20_000
@@ -136,22 +136,22 @@ async def git(
     """
     check_words(args=args)
     words = read(operation, args or ())
-    repository = await open_repository(ctx, projectPath, writes=operation in ("commit", "branch", "checkout"))
-    match operation:
-        case "status":
-            return await _status(repository, words)
-        case "diff":
-            return await _diff(repository, words)
-        case "log":
-            return await _log(repository, words)
-        case "commit":
-            message = "\n\n".join(words.messages)
-            paths = [*words.plain, *(words.paths or ())]
-            return await _commit(repository, message, paths, tracked="all" in words.flags)
-        case "branch":
-            return await _branch(repository, words)
-        case "checkout":
-            return await _checkout(repository, words)
+    async with open_repository(ctx, projectPath, writes=operation in CHANGING) as repository:
+        match operation:
+            case "status":
+                return await _status(repository, words)
+            case "diff":
+                return await _diff(repository, words)
+            case "log":
+                return await _log(repository, words)
+            case "commit":
+                message = "\n\n".join(words.messages)
+                paths = [*words.plain, *(words.paths or ())]
+                return await _commit(repository, message, paths, tracked="all" in words.flags)
+            case "branch":
+                return await _branch(repository, words)
+            case "checkout":
+                return await _checkout(repository, words)
 
 
 @tool(
@@ -177,7 +177,8 @@ async def git_commit(
         projectPath: The folder of the repository.
     """
     check_words(message=message, files=files)
-    return await _commit(await open_repository(ctx, projectPath, writes=True), message, files or ())
+    async with open_repository(ctx, projectPath, writes=True) as repository:
+        return await _commit(repository, message, files or ())
 
 
 # -- looking
@@ -231,8 +232,7 @@ async def _told_apart(repository: Repository, words: Words, most: int) -> tuple[
 
 
 def _first_path(repository: Repository, words: Sequence[str]) -> int:
-    folder = repository.folder
-    return next((at for at, word in enumerate(words) if os.path.lexists(folder / word.lstrip("/"))), len(words))
+    return next((at for at, word in enumerate(words) if repository.has(word)), len(words))
 
 
 # -- changing

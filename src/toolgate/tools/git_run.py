@@ -1,10 +1,13 @@
 """Runs git for a call, on a repository of its working directory (`sandbox.repository` says how)."""
 
+import asyncio
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple, NoReturn
 
 from toolgate.errors import InvalidInput, ToolError
@@ -14,14 +17,21 @@ from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jail import ProgramFolder
 from toolgate.sandbox.results import CommandResult, limit_error
 from toolgate.sandbox.workspace_scan import GIT, ProtectedPaths
-from toolgate.screening.safe_open import PathEscape, name_of
+from toolgate.screening.safe_open import PathEscape, folder_beneath, name_of
 from toolgate.threads import to_thread
 from toolgate.tools.call_folder import CallFolder, discarding, explained, folder_of, refused
 from toolgate.tools.commands import workspace_of
 from toolgate.tools.git_arguments import pathspec, relative_path, without
 
+try:
+    import fcntl
+except ImportError:  # Windows, where there is no jail either
+    fcntl = None  # type: ignore[assignment]
+
 MAX_CONFIG_BYTES = 65_536
 MAX_SAID_CHARS = 500
+MAX_WAIT_SECONDS, WAIT_SECONDS = 20.0, 0.02
+"""For another call that changes the repository: in all, and between two looks."""
 FORMAT = re.compile(rb"^\s*(objectformat|refstorage)\s*=", re.IGNORECASE | re.MULTILINE)
 """Without the repository's configuration git can't tell, and would take its objects for damaged."""
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -46,6 +56,18 @@ class Repository(NamedTuple):
             self.work.judge(str(self.folder / path))
             found.append(path)
         return found
+
+    def has(self, word: str) -> bool:
+        """True if a word is the path of something in the repository. No link is followed for that: whether something is
+        there beyond it is nothing to be told."""
+        with suppress(InvalidInput, PathEscape, OSError):
+            folder, name = folder_beneath(self.folder, self.folder, relative_path(word))
+            try:
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+            finally:
+                os.close(folder)
+            return True
+        return False
 
     def pathspecs(self, paths: Sequence[str]) -> list[str]:
         """What git is to look at: those paths or all, but nothing that is hidden from it, and no repository inside."""
@@ -104,12 +126,40 @@ class Repository(NamedTuple):
         raise InvalidInput(f"git: {words[:MAX_SAID_CHARS] or f'exit code {ended.exit_code}'}")
 
 
-async def open_repository(ctx: InvokeContext, path: str, *, writes: bool = False) -> Repository:
+@asynccontextmanager
+async def open_repository(ctx: InvokeContext, path: str, *, writes: bool = False) -> AsyncIterator[Repository]:
     """The repository at a path of the working directory; raises Denied if its .git is no folder."""
     work = await folder_of(ctx)
     folder, has_logs = await to_thread(_checked, work, path)
-    parts = await to_thread(work.places.parts, work.folder, writes_git=writes)
-    return Repository(ctx, work, folder, parts, has_logs)
+    async with _alone(ctx, folder / GIT) if writes else nullcontext():
+        parts = await to_thread(work.places.parts, work.folder, writes_git=writes)
+        yield Repository(ctx, work, folder, parts, has_logs)
+
+
+@asynccontextmanager
+async def _alone(ctx: InvokeContext, git: Path) -> AsyncIterator[None]:
+    """Holds a repository against other calls, in other processes too. Each works in a layer of its own, in which git's own
+    lock is not seen by others: of two commits at once, one would be lost."""
+    handle = os.open(git, OPEN_FLAGS | getattr(os, "O_DIRECTORY", 0))
+    try:
+        over = monotonic() + min(MAX_WAIT_SECONDS, ctx.time_limit)
+        while not _locked(handle):
+            if monotonic() > over:
+                raise ToolError("Another call changes the repository.", retryable=True, charged=False)
+            await asyncio.sleep(WAIT_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _checked(work: CallFolder, path: str) -> tuple[Path, bool]:
