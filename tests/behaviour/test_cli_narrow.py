@@ -72,7 +72,7 @@ def test_a_list_fits_a_terminal_of_80_columns(terminal: Terminal, words: tuple[s
 def test_what_is_folded_is_indented_so_that_rows_can_be_told_apart(terminal: Terminal) -> None:
     for words, begins in (
         (("audit", "tail"), r"\d\d:\d\d:\d\d |         "),
-        (("explain", "send_a_letter", "to=bob"), r"It would|asks for|  [✓✗?·] \w|  {15}"),
+        (("explain", "send_a_letter", "to=bob"), r"It would|asks for|  [✓✗?·$] \w|  {15}"),
     ):
         shown = Teletype(terminal, *words, columns=80)
         shown.end()
