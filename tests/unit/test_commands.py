@@ -1,13 +1,17 @@
 """The parser of commands, the lists, and the environment that a command gets."""
 
 import shlex
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.errors import Denied
+from toolgate.model import AllowedCommand
 from toolgate.screening.commands import CommandRules, clean_environment, leads_astray, parse
+from toolgate.screening.network_commands import network_use
 from toolgate.screening.programs import DENIED, family, gives
 
 
@@ -283,3 +287,49 @@ def test_the_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(environment) == {"PATH", "HOME", "LANG"}
     assert "evil" not in environment.values()
     assert all(folder.startswith("/") and folder != "/tmp" for folder in environment["PATH"].split(":"))
+
+
+WORDS = st.lists(
+    st.sampled_from(["npm", "npx", "git", "docker", "pip", "python3", "-m", "install", "push", "--offline", "-y", "x"])
+    | st.text(max_size=300),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(words=WORDS)
+def test_any_words_need_a_network_or_not(words: list[str]) -> None:
+    use = network_use(words, [Path("/nowhere")])
+    assert use is None or use.why
+
+
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        ("npm run build", False), ("npm test", False), ("npm install --offline", False), ("git status", False),
+        ("git push ./other", False), ("git push ../other main", False), ("git commit -m push", False),
+        ("docker --version", False),
+        ("pip list", False), ("pip install --no-index x", False), ("cargo build", False), ("go test", False),
+        ("yarn build", False), ("uv --version", False), ("npx --no-install x", False), ("node x.js", False),
+        ("npm exec x", True), ("npm it", True), ("git ls-remote origin", True), ("docker ps", True), ("uvx ruff", True),
+        ("go get x", True), ("uv sync", True), ("npm --silent install", True),
+    ],
+)  # fmt: skip
+def test_commands_that_are_known_to_need_a_network(words: str, needs: bool) -> None:
+    assert (network_use(words.split(), []) is not None) is needs
+
+
+def test_the_hosts_of_a_command_are_those_of_its_longest_entry() -> None:
+    named = {"*": "any.example", "npm install": "a.example", "npm install ": "b.example"}
+    entries: list[Any] = ["npm", "timeout", AllowedCommand(command="npm install x", hosts=())]
+    entries += [AllowedCommand(command=command, hosts=(host,)) for command, host in named.items()]
+    rules = CommandRules(entries)
+
+    def hosts(command: str) -> tuple[str, ...] | None:
+        return rules.reach(rules.check(command, jailed=True)).hosts
+
+    assert hosts("npm install") == ("a.example", "b.example")
+    assert hosts("timeout 5 npm install y") == ("a.example", "b.example")
+    assert hosts("npm install x") == ()
+    assert hosts("npm run") is None
+    assert hosts("curl") == ("any.example",)
