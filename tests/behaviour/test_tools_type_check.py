@@ -206,3 +206,15 @@ def test_a_report_is_read_whatever_the_sources_quote(tmp_path: Path) -> None:
          "message": "Type 'A' is not assignable to type 'B'. Type 'x' is wrong."}
     ]  # fmt: skip
     assert not report.stopped_early
+
+
+@pytest.mark.parametrize("limit", ["MAX_SOURCE_FILES", "MAX_WALKED_ENTRIES", "MAX_COPIED_BYTES", "MAX_SOURCE_BYTES"])
+async def test_what_is_more_than_is_copied_is_not_complete(
+    app: App, work: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    put(work, a_dot_py="x = 1\n", b__c_dot_py=f"y: int = ''\n{'#' * 50}\n")
+    monkeypatch.setattr(
+        f"toolgate.tools.source_copy.{limit}", 40 if limit.endswith("BYTES") else 2 if "WALKED" in limit else 1
+    )
+    found = await checked(app)
+    assert (found["success"], found["filesChecked"], found["complete"]) == (True, 1, False)

@@ -14,6 +14,8 @@ MAX_ERRORS = 50
 MAX_NESTING = 12
 """Levels of namespaces and members that are listed."""
 MAX_NAME_CHARS = 200
+MAX_BOUND_NAMES = 500
+"""Parts of one pattern that are looked at."""
 MAX_SIGNATURE_CHARS = 240
 
 KINDS = {
@@ -45,6 +47,22 @@ def name_of(node: Any) -> str:
 def unquoted(node: Any) -> str:
     text = text_of(node)
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"`" else text
+
+
+def bound_names(pattern: Any) -> Iterator[str]:
+    """The names that a declaration binds: its own, or those of `{ a, b: c }` and `[d]`. Nothing here calls itself."""
+    waiting = [pattern] if pattern is not None else []
+    for _ in range(MAX_BOUND_NAMES):
+        if not waiting:
+            return
+        node = waiting.pop(0)
+        if node.type.endswith("_pattern") and node.type != "shorthand_property_identifier_pattern":
+            inner = node.child_by_field_name("left") or node.child_by_field_name("value")
+            waiting = [*([inner] if inner is not None else node.named_children[:MAX_BOUND_NAMES]), *waiting][
+                :MAX_BOUND_NAMES
+            ]
+        else:
+            yield unquoted(node)
 
 
 class Outline:
@@ -151,8 +169,9 @@ class Outline:
         }  # fmt: skip
         if exported:
             made["exported"] = True
-            if top and name:
-                self._note(self.exports, name)
+            if top:
+                for one in bound_names(node.child_by_field_name("name")):
+                    self._note(self.exports, one)
         if kind in HAS_SIGNATURE:
             made["signature"] = signature_of(node)
         body = node.child_by_field_name("body")
@@ -167,9 +186,11 @@ def signature_of(node: Any) -> str:
     """`name(a: number): string` of a function; that of an arrow function is its value's."""
     value = node.child_by_field_name("value")
     code = value if value is not None else node
-    parameters = code.child_by_field_name("parameters") or code.child_by_field_name("parameter")
+    parameters = code.child_by_field_name("parameters")
     returned = code.child_by_field_name("return_type")
     words = name_of(node)
+    if (single := code.child_by_field_name("parameter")) is not None:  # a => a
+        words += f"({text_of(single, MAX_SIGNATURE_CHARS)})"
     for part in (code.child_by_field_name("type_parameters"), parameters, returned):
         if part is not None:
             words += text_of(part, MAX_SIGNATURE_CHARS)
