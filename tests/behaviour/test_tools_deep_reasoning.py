@@ -380,7 +380,9 @@ async def test_openai_itself_is_asked_with_the_name_that_its_models_take() -> No
         ({"base_url": "http://models.example/v1"}, "https"),
         ({"secret": "no name"}, "not the name of a secret"),
         ({"provider": "gemini"}, "openai"),
-        ({"tenants": {"acme": {"base_url": "http://models.example/v1"}}}, "https"),
+        ({"tenants": {"acme": {"base_url": "http://models.example/v1", "secret": "K"}}}, "https"),
+        ({"tenants": {"acme": {"base_url": "https://models.example/v1"}}}, "which secret"),
+        ({"tenants": {"acme": {"provider": "anthropic"}}}, "which secret"),
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )

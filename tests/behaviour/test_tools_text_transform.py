@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.loopback import site
 from tests.model_server import KEY, modelled, spoken
-from tests.services import failed
-from toolgate import App, extras
+from tests.services import failed, scripted
+from toolgate import App
+from toolgate.extras import MissingExtra
 from toolgate.testing import memory_app
 from toolgate.testing.app import RecordedCalls
+from toolgate.tools import offline_text
 from toolgate.tools.offline_text import MAX_OFFLINE_CHARS
 
 pytestmark = pytest.mark.requirement("BUILTIN-1")
@@ -33,6 +36,10 @@ async def app() -> AsyncIterator[App]:
 @pytest.fixture
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_SECRET_MODEL_API_KEY", KEY)
+
+
+def missing(extra: str) -> None:
+    raise MissingExtra(extra)
 
 
 async def run(app: App, text: str, operation: str, **options: Any) -> dict[str, Any]:
@@ -74,7 +81,7 @@ async def test_words_between_spaces_are_words(app: App, words: list[str]) -> Non
 
 
 async def test_counting_never_asks_a_model_and_needs_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "is_installed", lambda _extra: False)
+    monkeypatch.setattr(offline_text, "require", missing)
     async with memory_app(model={"name": "m", "base_url": "http://127.0.0.1:1/v1", "secret": None}) as app:
         assert (await run(app, "x " * 1_000_000, "word_count"))["words"] == 1_000_000
 
@@ -220,9 +227,7 @@ async def test_a_translation_needs_a_model_and_a_language(app: App) -> None:
 
 @pytest.mark.parametrize("operation", ["summarize", "sentiment"])
 async def test_a_missing_extra_is_named(app: App, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
-    monkeypatch.setattr(extras, "is_installed", lambda _extra: False)
-    from toolgate.tools import offline_text
-
+    monkeypatch.setattr(offline_text, "require", missing)
     offline_text._analyzer.cache_clear()
     outcome = await app.invoke("text_transform", {"text": STORY, "operation": operation, "options": {"maxLength": 50}})
     assert outcome.error is not None
@@ -293,11 +298,26 @@ async def test_who_may_not_ask_the_model_gets_what_can_be_done_offline() -> None
         assert server.asked == []
 
 
-async def test_a_question_to_the_model_waits_for_a_person(key: None) -> None:
-    assert key is None
-    async with memory_app(model={"name": "m", "base_url": "http://127.0.0.1:1/v1"}) as app:
-        outcome = await app.invoke("text_transform", {"text": STORY, "operation": "keywords"})
-    assert outcome.status == "pending"
+@pytest.mark.usefixtures("key")
+async def test_a_question_to_the_model_waits_for_a_person_and_goes_on_with_their_yes() -> None:
+    asked = {"text": STORY, "operation": "keywords"}
+    async with site(scripted([spoken("openai", '{"keywords": ["flood"]}')])) as server:
+        async with memory_app(model={"name": "m", "base_url": server.url}) as app:
+            waits = await app.invoke("text_transform", asked)
+            assert waits.pending is not None
+            assert server.asked == []
+            await app.approvals.answer(waits.pending.id, True)
+            done = await app.invoke("text_transform", asked, approval=waits.pending.id)
+        assert done.output == {"keywords": ["flood"], "method": "model"}
+        assert len(server.asked) == 1
+
+
+@pytest.mark.usefixtures("key")
+async def test_a_text_that_no_model_would_read_is_not_sent() -> None:
+    async with modelled("openai", spoken("openai", "{}")) as (app, server):
+        outcome = await app.invoke("text_transform", {"text": "a " * 600_000, "operation": "summarize"})
+        assert "too long" in failed(outcome, "INVALID_INPUT").message
+        assert server.asked == []
 
 
 @pytest.mark.usefixtures("key")

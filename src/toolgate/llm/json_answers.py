@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 from toolgate.errors import CallError, InvalidInput
 from toolgate.llm import json_extraction
+from toolgate.llm.models import MAX_PROBLEM_CHARS
 from toolgate.pipeline.context import InvokeContext
 from toolgate.sandbox.helper_process import run_helper
 from toolgate.threads import to_thread
@@ -62,6 +63,10 @@ class JsonFinder:
     async def ask_model(self, ctx: InvokeContext, problem: str, text: str, schema: Any) -> JsonAnswer:
         """Has a model read a value out of a text. It is a call of deep_reasoning, governed as one; what ends that call
         ends this one."""
+        if len(text) > MAX_PROBLEM_CHARS:
+            raise InvalidInput(
+                f"The text is too long for a model: {MAX_PROBLEM_CHARS:,} characters is the most.", suggestion="Split it."
+            )
         asked = {"problem": f"{problem}\n\n{DATA_ONLY}", "context": text}
         outcome = await ctx.call_inside("deep_reasoning", asked, whole=True, from_code=False)
         reasoning = outcome.raise_for_status().output["reasoning"]

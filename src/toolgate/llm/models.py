@@ -23,6 +23,7 @@ from toolgate.settings.model import ModelChoice, ModelSettings
 
 MILLION = Decimal(1_000_000)
 MAX_ANSWER_BYTES = 5_000_000
+MAX_PROBLEM_CHARS = 1_000_000
 MODEL_CALL_SECONDS = 3_660.0
 """The time limit of tools that ask a model: more than the setting model.timeout can be, so that that one decides."""
 NO_MODEL = "No language model is configured"

@@ -66,7 +66,18 @@ class ModelSettings(ModelChoice):
     """The model of all tenants, and what differs for some of them."""
 
     tenants: dict[str, ModelChoice] = Field(default_factory=dict)
-    """By tenant: the settings above that differ for it. `{name: null}`: it has no model."""
+    """By tenant: the settings above that differ for it. `{name: null}`: it has no model. With another server, `secret`
+    must be said too."""
+
+    @model_validator(mode="after")
+    def _keys_stay_with_their_server(self) -> "ModelSettings":
+        for tenant, own in self.tenants.items():
+            if {"base_url", "provider"} & own.model_fields_set and "secret" not in own.model_fields_set:
+                raise ValueError(
+                    f"tenant {tenant} has another server, which would get the key of the first: say which secret holds its "
+                    "own (secret: null if it wants none)"
+                )
+        return self
 
     @model_validator(mode="after")
     def _keys_are_encrypted(self) -> "ModelSettings":

@@ -9,12 +9,11 @@ from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput, ToolError
 from toolgate.llm.completion import Completion, Message
-from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels, ModelCheck
+from toolgate.llm.models import MAX_PROBLEM_CHARS, MODEL_CALL_SECONDS, LanguageModels, ModelCheck
 from toolgate.model import Capability, Cost, ErrorCase, Example, UnitCost
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 
-MAX_PROBLEM_CHARS = 1_000_000
 PLAIN = {"x-command": False, "x-path": False}
 PROMPT = """You are a reasoning specialist. Think step-by-step to solve the following problem.
 
