@@ -1,7 +1,10 @@
 """`npm_install` against hostile packages, projects and registries: nothing is run, redirected or written that was not asked
 for. Each attack stands beside a package that does install."""
 
+import errno
 import json
+import os
+import shutil
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -270,6 +273,39 @@ def test_a_tree_is_files_folders_and_links_within_it(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="leads out"):
             PackageTree(tmp_path, 100).check(None)
         (modules / ".bin/b").unlink()
+
+
+def test_a_tree_from_another_file_system_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging, project = tmp_path / "staging", tmp_path / "project"
+    (staging / "node_modules/.bin").mkdir(parents=True)
+    (staging / "node_modules/a").mkdir()
+    (staging / "node_modules/a/cli.js").write_text("new")
+    (staging / "node_modules/.bin/a").symlink_to("../a/cli.js")
+    (project / "node_modules/old").mkdir(parents=True)
+    rename = os.rename
+
+    def across(source: Any, target: Any, **folders: Any) -> None:
+        if "src_dir_fd" not in folders:
+            raise OSError(errno.EXDEV, "another file system")
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(os, "rename", across)
+    tree = PackageTree(staging, 100)
+    tree.check(None)
+    number = os.open(project, os.O_RDONLY)
+    try:
+        tree.put_in_place(number)
+        (staging / "node_modules/a/cli.js").write_text("newer")
+        monkeypatch.setattr(shutil, "copytree", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        with pytest.raises(OSError, match="full"):
+            tree.put_in_place(number)
+    finally:
+        os.close(number)
+    assert files_below(project) == {
+        "node_modules": "folder", "node_modules/.bin": "folder", "node_modules/.bin/a": "link", "node_modules/a": "folder",
+        "node_modules/a/cli.js": "file",
+    }  # fmt: skip
+    assert (project / "node_modules/a/cli.js").read_text() == "new"
 
 
 def test_a_tree_that_is_itself_a_link_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import reaches, tool
 from toolgate.sandbox.untrusted_files import replace
 from toolgate.screening.safe_open import name_of
+from toolgate.tasks import finish
 from toolgate.threads import to_thread
 from toolgate.tools.call_folder import CallFolder, explained, folder_of
 
@@ -126,7 +127,7 @@ async def npm_install(
         )  # fmt: skip
         ctx.used("npm", f"sandbox:{jail}", *(f"host:{host}" for host in ctx.hosts))
         put = _Placing(work, projectPath, project, package, installed, folder, installer.limits.files)
-        await to_thread(put.run)
+        await finish(to_thread(put.run))  # once it has begun, it is gone through with
     return _report(package, project.before, installed)
 
 

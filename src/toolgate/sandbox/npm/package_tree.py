@@ -78,8 +78,8 @@ class PackageTree:
         """Replaces node_modules of a project, an open folder: whole, or not at all."""
         new = f".{NODE_MODULES}-{secrets.token_hex(8)}"
         old = f"{new}.old"
-        self._move(new, project)
         try:
+            self._move(new, project)
             with suppress(FileNotFoundError):
                 os.rename(NODE_MODULES, old, src_dir_fd=project, dst_dir_fd=project)
             try:
