@@ -406,7 +406,7 @@ def test_no_line_of_a_file_passes_for_another_file(tmp_path_factory: Any, shown:
         (folder / side).mkdir()
         (folder / side / "a.txt").write_text("\n".join([*shown, extra]), newline="")
         (folder / side / "secret").write_text("\n".join([*(f"S3CRET {line}" for line in hidden), extra]), newline="")
-    words = ["git", "diff", "--no-index", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "old", "new"]
+    words = ["git", "diff", "--text", "--no-index", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "old", "new"]
     output = subprocess.run(words, cwd=folder, capture_output=True, check=False).stdout.decode("utf-8", "replace")
     output = output.replace("a/old/", "a/").replace("b/new/", "b/")
     text, _ = shown_diff(output, lambda path: path != "secret")

@@ -232,7 +232,7 @@ async def test_a_very_deep_folder(app: App, world: World) -> None:
 
 
 async def test_too_many_files_are_not_deleted(app: App, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.tools.file_changes.MAX_DELETED_ENTRIES", 20)
+    monkeypatch.setattr("toolgate.tools.file_deletion.MAX_DELETED_ENTRIES", 20)
     (world.work / "many" / "in").mkdir(parents=True)
     for number in range(19):
         (world.work / "many" / "in" / f"{number}").touch()
@@ -328,9 +328,9 @@ async def test_a_folder_that_is_turned_meanwhile_leads_no_search_out(app: App, w
 
 async def test_what_comes_while_a_folder_is_deleted_stays(app: App, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file comes just before the deletion begins: neither that nor putting back what was deleted takes it."""
-    from toolgate.tools import file_changes
+    from toolgate.tools import file_deletion
 
-    delete = file_changes._delete
+    delete = file_deletion._delete
 
     def late(work: Any, paths: list[str]) -> None:
         (world.work / "busy" / "late.txt").write_text("mine")
@@ -338,7 +338,7 @@ async def test_what_comes_while_a_folder_is_deleted_stays(app: App, world: World
 
     (world.work / "busy" / "in").mkdir(parents=True)
     (world.work / "busy" / "in" / "a.txt").write_text("a")
-    monkeypatch.setattr(file_changes, "_delete", late)
+    monkeypatch.setattr(file_deletion, "_delete", late)
     outcome = await call(app, "delete", "busy")
     assert outcome.error is not None
     assert outcome.error.code == "INVALID_INPUT"

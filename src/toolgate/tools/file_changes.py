@@ -1,4 +1,4 @@
-"""Writes, edits, deletes and makes files and folders of the folder that a call works in, for every tool that does so.
+"""Writes, edits and makes files and folders of the folder that a call works in, for every tool that does so.
 
 Nothing is written through a link. What is about to change is kept by the journal first, and a file is put in place whole.
 """
@@ -6,9 +6,8 @@ Nothing is written through a link. What is about to change is kept by the journa
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from itertools import islice
 from pathlib import Path
 
 from typing_extensions import TypedDict
@@ -23,9 +22,6 @@ from toolgate.tools.file_content import MAX_READ_BYTES, as_text
 from toolgate.undo import Journal
 
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-MAX_DELETED_ENTRIES = 5_000
-MAX_DELETED_DEPTH = 100
 MAX_NAMED_LINES = 5
 """Places of an ambiguous text that are named."""
 
@@ -45,13 +41,6 @@ class Edited(TypedDict):
     replacements: int
 
 
-class Deleted(TypedDict):
-    """How many files and folders were deleted."""
-
-    success: bool
-    deleted: int
-
-
 class FolderMade(TypedDict):
     """The folder, and whether it was made now."""
 
@@ -66,9 +55,9 @@ async def write(ctx: InvokeContext, path: str, content: str, *, make: bool, back
     """Put a file in place of what is there. `make`: folders that are missing are made."""
     data = content.encode()
     work = await folder_of(ctx)
-    place = await to_thread(_place, work, path)
+    place = await to_thread(place_of, work, path)
     await to_thread(_check_file, work, path)
-    await _change(ctx, work, place, lambda: _write(work, path, data, make), backup=backup)
+    await change(ctx, work, place, lambda: _write(work, path, data, make), backup=backup)
     ctx.used(path)
     return {"success": True, "bytesWritten": len(data)}
 
@@ -76,7 +65,7 @@ async def write(ctx: InvokeContext, path: str, content: str, *, make: bool, back
 async def edit(ctx: InvokeContext, path: str, old: str, new: str, *, every: bool, backup: bool = True) -> Edited:
     """Replace an exact text of a file by another: the one place where it stands, or every one."""
     work = await folder_of(ctx)
-    place = await to_thread(_place, work, path)
+    place = await to_thread(place_of, work, path)
     await to_thread(_check_file, work, path)
     await to_thread(_edited, work, path, old, new, every)  # nothing is kept for an edit that can't be made
     made: list[tuple[int, int]] = []
@@ -86,37 +75,27 @@ async def edit(ctx: InvokeContext, path: str, old: str, new: str, *, every: bool
         _write(work, path, data, make=False)
         made.append((len(data), count))
 
-    await _change(ctx, work, place, replace, backup=backup)
+    await change(ctx, work, place, replace, backup=backup)
     ctx.used(path)
     return {"success": True, "bytesWritten": made[0][0], "replacements": made[0][1]}
-
-
-async def delete(ctx: InvokeContext, path: str) -> Deleted:
-    """Delete a file, a link, or a folder with all that is in it."""
-    work = await folder_of(ctx)
-    place = await to_thread(_place, work, path)
-    paths = await to_thread(_deletable, work, path, place)
-    await _change(ctx, work, place, lambda: _delete(work, paths), makes=False)
-    ctx.used(path)
-    return {"success": True, "deleted": len(paths)}
 
 
 async def make_directory(ctx: InvokeContext, path: str, *, parents: bool) -> FolderMade:
     """Make a folder, if it is not there yet."""
     work = await folder_of(ctx)
-    place = await to_thread(_place, work, path)
+    place = await to_thread(place_of, work, path)
     if await to_thread(_is_there, work, path):
         return {"path": path, "created": False}
-    await _change(ctx, work, place, lambda: _make(work, path, parents))
+    await change(ctx, work, place, lambda: _make(work, path, parents))
     ctx.used(path)
     return {"path": path, "created": True}
 
 
-async def _change(
+async def change(
     ctx: InvokeContext,
     work: CallFolder,
     place: Path,
-    change: Callable[[], None],
+    make: Callable[[], None],
     *,
     backup: bool = True,
     makes: bool = True,
@@ -127,14 +106,14 @@ async def _change(
         kept = ctx.get(Journal).changing(ctx.call, place, makes=makes)
     async with kept:
         # A thread can't be stopped, and what the journal puts back must not be written afterwards.
-        await complete(to_thread(change))
+        await complete(to_thread(make))
         await to_thread(work.judge_place, place)  # calls at the same time may have made a repository together
 
 
 # -- where
 
 
-def _place(work: CallFolder, path: str) -> Path:
+def place_of(work: CallFolder, path: str) -> Path:
     """The path of what is to be written: the journal keeps what is there by that name."""
     work.judge(path, writing=True)
     with explained(path), suppress(FileNotFoundError), work.parent(path):
@@ -248,75 +227,3 @@ def _lines_of(text: str, old: str) -> str:
         lines.append(str(text.count("\n", 0, at) + 1))
         at = text.find(old, at + len(old))
     return ", ".join(lines) + (" …" if at >= 0 else "")
-
-
-# -- deleting
-
-
-def _deletable(work: CallFolder, path: str, place: Path) -> list[str]:
-    """All that is deleted with a path, inner before outer, as paths in the working directory. Raises if one of it may not
-    be, so that nothing is. What comes to a folder afterwards makes the deletion fail."""
-    if place == work.folder or not place.is_relative_to(work.folder):
-        raise refused("it is the working directory itself")
-    top = str(place.relative_to(work.folder))
-    with explained(path), work.parent(top) as (folder, name):
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(found.st_mode):
-            _check_link(work, path)
-        elif stat.S_ISDIR(found.st_mode):
-            inner = list(islice(_inside(work, name, folder, top, 1), MAX_DELETED_ENTRIES + 1))
-            if len(inner) > MAX_DELETED_ENTRIES:
-                raise InvalidInput(f"{path} holds more than {MAX_DELETED_ENTRIES:,} files and folders.")
-            return [*reversed(inner), top]
-        elif not stat.S_ISREG(found.st_mode):
-            raise PathEscape("it is a device, a pipe or a socket, not a file")
-    return [top]
-
-
-def _check_link(work: CallFolder, path: str) -> None:
-    """Raise PathEscape for a link that leads out: to keep it, the journal would have to look at what it leads to."""
-    real = Path(os.path.realpath(work.folder / path))
-    if not real.is_relative_to(work.folder):
-        raise PathEscape("it is a link that leads out of the folder that the tool works in")
-
-
-def _inside(work: CallFolder, name: str, folder: int, path: str, depth: int) -> Iterator[str]:
-    from toolgate.screening.folder_search import FolderLookups, slashed
-
-    if depth > MAX_DELETED_DEPTH:
-        raise InvalidInput(f"There are more than {MAX_DELETED_DEPTH} folders within each other.")
-    opened = os.open(name, FOLDER_FLAGS, dir_fd=folder)
-    try:
-        with os.scandir(opened) as entries:
-            names = sorted(_kept_kinds(islice(entries, MAX_DELETED_ENTRIES + 1)))
-        looks = FolderLookups()
-        for inner, is_folder in names:
-            place = work.folder / path / inner
-            found = work.places.rules.named(slashed(str(place)), looks, writing=True, holder=is_folder, surely=is_folder)
-            if found is not None:
-                raise refused(f"it holds a place for {found}")
-            work.judge_place(place)
-            yield f"{path}/{inner}"
-            if is_folder:
-                yield from _inside(work, inner, opened, f"{path}/{inner}", depth + 1)
-    finally:
-        os.close(opened)
-
-
-def _kept_kinds(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, bool]]:
-    """Names of what is in a folder, and whether they are folders; raises for what the journal can't keep."""
-    for entry in entries:
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if not (is_folder or entry.is_symlink() or entry.is_file(follow_symlinks=False)):
-            raise PathEscape("it holds a device, a pipe or a socket")
-        yield entry.name, is_folder
-
-
-def _delete(work: CallFolder, paths: list[str]) -> None:
-    for path in paths:
-        with explained(path), work.parent(path) as (folder, name):
-            work.judge_opened(folder)
-            is_folder = stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-            (os.rmdir if is_folder else os.unlink)(name, dir_fd=folder)
-            if path == paths[-1]:
-                os.fsync(folder)

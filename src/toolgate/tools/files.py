@@ -2,8 +2,8 @@
 a call works in.
 
 The tools with one purpose are the first names of reading, writing, listing and making folders; `file_operations` does the
-same by its operations, and is the only one that edits, deletes, and tells whether something is there. `file_content` and
-`file_changes` do the work for all of them.
+same by its operations, and is the only one that edits, deletes, and tells whether something is there. `file_content`,
+`file_changes` and `file_deletion` do the work for all of them.
 """
 
 from typing import Annotated, Literal
@@ -14,9 +14,10 @@ from toolgate.errors import InvalidInput
 from toolgate.model import Capability, ErrorCase, Example, Operation
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
-from toolgate.tools import file_changes, file_content
-from toolgate.tools.file_changes import Deleted, Edited, FolderMade, Written
+from toolgate.tools import file_changes, file_content, file_deletion
+from toolgate.tools.file_changes import Edited, FolderMade, Written
 from toolgate.tools.file_content import Content, Existence, Listing
+from toolgate.tools.file_deletion import Deleted
 
 Text = Annotated[str, Field(json_schema_extra={"x-path": False})]
 
@@ -226,7 +227,7 @@ async def file_operations(
         case "exists":
             return await file_content.existence(ctx, path)
         case "delete":
-            return await file_changes.delete(ctx, path)
+            return await file_deletion.delete(ctx, path)
         case "write":
             return await file_changes.write(ctx, path, _given("content", content), make=True, backup=backup)
         case "edit":

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from typing import Annotated, Literal
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from toolgate.errors import InvalidInput
 from toolgate.model import Capability, ErrorCase, Example
@@ -21,7 +20,7 @@ from toolgate.threads import to_thread
 from toolgate.tools import git_output
 from toolgate.tools.call_folder import check_words, refused
 from toolgate.tools.git_arguments import Words, branch_name, read, revision
-from toolgate.tools.git_output import Branch, ChangedFile, Commit
+from toolgate.tools.git_output import Branches, CheckedOut, Committed, Diff, DiffFiles, Log, Status
 from toolgate.tools.git_run import Repository, open_repository
 from toolgate.undo import Journal
 
@@ -49,56 +48,6 @@ SAID = ErrorCase(
 NO_SANDBOX = ErrorCase(
     "SANDBOX_UNAVAILABLE", when="No sandbox can be had on this machine.", advice="`toolgate doctor` says why."
 )
-
-
-class Status(TypedDict):
-    """The files that differ from the last commit, or are staged. No branch: a commit is checked out."""
-
-    branch: str | None
-    files: list[ChangedFile]
-    truncated: bool
-
-
-class Diff(TypedDict):
-    """The differences, as a patch."""
-
-    diff: str
-    truncated: bool
-
-
-class DiffFiles(TypedDict):
-    """The files that differ."""
-
-    files: list[ChangedFile]
-    truncated: bool
-
-
-class Log(TypedDict):
-    """Commits, the newest first."""
-
-    commits: list[Commit]
-
-
-class Committed(TypedDict):
-    """The commit that was made."""
-
-    commitHash: str
-    filesChanged: int
-    insertions: int
-    deletions: int
-
-
-class Branches(TypedDict):
-    """The branches."""
-
-    branches: list[Branch]
-
-
-class CheckedOut(TypedDict):
-    """The commit that is checked out, and how many files changed."""
-
-    commitHash: str
-    filesChanged: int
 
 
 @tool(

@@ -1,5 +1,8 @@
-"""Reads what git wrote. Names and texts in it were made by whoever made the repository: they are split by what can't be in
-them, and a part that can't be read is left out."""
+"""The outputs of `git`, read off what git wrote.
+
+Names and texts in it were made by whoever made the repository: they are split by what can't be in them, and a part that
+can't be read is left out.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -40,6 +43,56 @@ class Branch(TypedDict):
     name: str
     commitHash: str
     current: bool
+
+
+class Status(TypedDict):
+    """The files that differ from the last commit, or are staged. No branch: a commit is checked out."""
+
+    branch: str | None
+    files: list[ChangedFile]
+    truncated: bool
+
+
+class Diff(TypedDict):
+    """The differences, as a patch."""
+
+    diff: str
+    truncated: bool
+
+
+class DiffFiles(TypedDict):
+    """The files that differ."""
+
+    files: list[ChangedFile]
+    truncated: bool
+
+
+class Log(TypedDict):
+    """Commits, the newest first."""
+
+    commits: list[Commit]
+
+
+class Committed(TypedDict):
+    """The commit that was made."""
+
+    commitHash: str
+    filesChanged: int
+    insertions: int
+    deletions: int
+
+
+class Branches(TypedDict):
+    """The branches."""
+
+    branches: list[Branch]
+
+
+class CheckedOut(TypedDict):
+    """The commit that is checked out, and how many files changed."""
+
+    commitHash: str
+    filesChanged: int
 
 
 def status(output: str) -> tuple[str | None, list[ChangedFile]]:
