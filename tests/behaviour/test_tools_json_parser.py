@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.model_server import KEY, modelled, spoken
 from tests.services import failed
 from toolgate import Actor, App
-from toolgate.llm import json_answers
+from toolgate.llm import json_answers, json_extraction
 from toolgate.testing import ScriptedApprover, memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-1")
@@ -75,7 +75,8 @@ async def test_any_object_or_list_is_found_in_prose(
 
 @given(value=VALUES, before=PROSE, after=PROSE, word=st.sampled_from(["json", "", "JSON", "javascript"]))
 async def test_any_value_is_found_in_a_fence(app: App, value: Any, before: str, after: str, word: str) -> None:
-    answer = await parse(app, f"{before}\n```{word}\n{json.dumps(value, indent=1)}\n```\n{after}.")
+    written = json.dumps(value, indent=1, ensure_ascii=False)
+    answer = await parse(app, f"{before}\n```{word}\n{written}\n```\n{after}.")
     assert answer["method"] == "regex_extraction"
     assert same(answer["data"], value)
 
@@ -113,6 +114,7 @@ async def test_what_is_cut_off_is_a_part_of_the_whole(app: App, value: dict[str,
         ("The list is [1, 2, 3].", [1, 2, 3], "regex_extraction"),
         ('{"a": 1, "a": 2}', {"a": 2}, "direct_parse"),
         ("\ufeff[1]", [1], "direct_parse"),
+        ('ok\r\n```json\r\n{"a": "x\u2028```\x85"}\r\n```\r\n', {"a": "x\u2028```\x85"}, "regex_extraction"),
         ("null", None, "direct_parse"),
     ],
 )
@@ -136,6 +138,24 @@ async def test_what_is_no_value_is_not_made_one(app: App, text: str) -> None:
         assert (text, answer["data"]) == ("{}}", {})
     else:
         assert answer["error"]
+
+
+PIECES = [
+    "{", "}", "[", "]", '"', "'", ":", ",", "a", "1", "-", "true", "NaN", "\\", "\n", "```", "<think>", "</think>",
+    "//", "/*", "*/", '{"a":', "[1,", "undefined", "#", "\u201c", " ",
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=30))
+def test_any_jumble_gives_json_or_a_reason(pieces: list[str]) -> None:
+    try:
+        found = json_extraction.extract("".join(pieces))
+    except json_extraction.Unfit as error:
+        assert str(error)
+        return
+    assert same(json.loads(json.dumps(found.data, allow_nan=False)), found.data)
+    assert found.method != "repair" or (isinstance(found.data, dict | list) and found.data)
 
 
 # -- hostile texts
