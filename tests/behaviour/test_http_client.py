@@ -205,6 +205,7 @@ async def test_a_body_is_bounded_after_decompression_too(kind: str) -> None:
 @pytest.mark.parametrize(
     ("body", "encoding"),
     [(b"not gzip", "gzip"), (gzip.compress(b"x" * 1_000)[:-9], "gzip"), (b"\xff", "br"), (b"x", "zstd")],
+    ids=["not at all", "cut", "another way", "unknown"],
 )
 async def test_a_body_that_is_not_compressed_as_it_says_is_an_error(body: bytes, encoding: str) -> None:
     async def give(_: Asked) -> Said:
