@@ -3,12 +3,19 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.loopback import Said, site
 from tests.model_server import KEY, anthropic, modelled, openai
 from tests.services import failed, hang_up, never, records
 from toolgate import Actor
-from toolgate.errors import SettingsError
+from toolgate.errors import CODES, SettingsError
+from toolgate.llm.completion import Malformed, Message
+from toolgate.llm.dialects import DIALECTS
+from toolgate.llm.service_errors import error_of
+from toolgate.settings import load_settings
+from toolgate.settings.model import ModelChoice
 from toolgate.testing import ScriptedApprover, memory_app
 
 pytestmark = pytest.mark.requirement("BUILTIN-1")
@@ -22,6 +29,7 @@ PROBLEM:
 Is 91 prime?
 
 Provide your reasoning process, then state your final answer clearly."""
+FIELDS = ["choices", "message", "content", "refusal", "finish_reason", "usage", "error", "type", "text", "code", "details"]
 BOTH = pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 
 
@@ -358,10 +366,6 @@ async def test_a_key_in_an_answer_is_masked() -> None:
 
 
 async def test_openai_itself_is_asked_with_the_name_that_its_models_take() -> None:
-    from toolgate.llm.completion import Message
-    from toolgate.llm.dialects import DIALECTS
-    from toolgate.settings.model import ModelChoice
-
     body = DIALECTS["openai"].body(ModelChoice(name="gpt-5.1"), [Message("system", "s"), Message("user", "u")])
     assert body == {
         "model": "gpt-5.1",
@@ -392,10 +396,29 @@ def test_wrong_settings_are_refused(model: dict[str, Any], words: str) -> None:
 
 
 def test_names_of_tenants_in_a_file_stay_as_they_are(tmp_path: Any) -> None:
-    from toolgate.settings import load_settings
-
     file = tmp_path / "toolgate.yaml"
     file.write_text("model:\n  name: a\n  tenants:\n    AcmeCorp: {name: b, maxTokens: 5, secret: null}\n")
     model = load_settings(file, {}, {}).model
     assert (model.of("AcmeCorp").name, model.of("AcmeCorp").max_tokens, model.of("AcmeCorp").secret) == ("b", 5, None)
     assert model.of("acme_corp").name == "a"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=4), inner),
+    max_leaves=15,
+)
+
+
+@given(dialect=st.sampled_from(["openai", "anthropic"]), answer=JSON, status=st.integers(201, 599))
+def test_whatever_a_server_sends_is_an_answer_or_an_error(dialect: str, answer: Any, status: int) -> None:
+    try:
+        read = DIALECTS[dialect].read(answer, [Message("user", "u")])
+        assert read.tokens >= 0
+        assert isinstance(read.text, str)
+    except Malformed as error:
+        assert str(error)
+    told = error_of(status, {"retry-after": str(answer)[:20]}, answer, ModelChoice(name="m"))
+    assert told.code in CODES
+    assert not told.charged
+    assert len(told.message) < 1000
