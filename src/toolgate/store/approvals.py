@@ -154,12 +154,13 @@ def _same_question(
         "WHERE tenant_id = :tenant AND state = :state AND user_id = :user "
         "AND coalesce(persona_id, '') = :persona AND coalesce(session_id, '') = :session AND workspace = :workspace "
         "AND tool_name = :tool AND fingerprint = :fingerprint AND policy_hash = :policy AND args_hash = :hash "
+        "AND estimate >= :estimate "  # what was agreed to as a free call is not agreed to at a price
         "AND expires_at > :moment AND created_at <= :soon AND outer_call IS NULL ORDER BY created_at, id",
         {
             "tenant": draft.tenant_id, "state": state, "user": draft.user_id, "persona": draft.persona_id or "",
             "session": draft.session_id or "", "workspace": draft.workspace, "tool": draft.tool_name,
             "fingerprint": draft.fingerprint, "policy": draft.policy_hash, "hash": draft.args_hash,
-            **instants(draft.created_at),
+            "estimate": draft.estimate, **instants(draft.created_at),
         },
     )  # fmt: skip
     return next((row for row in rows if row.id not in busy), None)

@@ -81,7 +81,7 @@ class Consent(HoldingGate):
         hold(ctx, self)
         step = ctx.step
         if step is not None and step.agreed:
-            return await self._agreed_before(ctx, step)
+            return await self._agreed_before(ctx, entry, step)
         approval = ctx.call.approval if step is None else step.approval
         if approval is not None:
             return await self._redeem(ctx, entry, approval)
@@ -222,6 +222,7 @@ class Consent(HoldingGate):
         if row.fingerprint != records.shown_fingerprint(ctx, entry):
             what = "its definition has changed since, or the hosts that the call may reach"
             raise records.void(row, f"is for {row.tool_name} as it was: {what}")
+        _must_still_be_free(row, ctx, entry)
         self._must_be_of_this_policy(row)
         if at >= row.expires_at:
             raise records.void(row, f"expired at {row.expires_at:%Y-%m-%d %H:%M:%S %Z}")
@@ -248,9 +249,10 @@ class Consent(HoldingGate):
         words = f"approved by {row.answered_by} through {row.answered_through} ({row.id})"
         return records.Agreement(words, self._edited(ctx, row))
 
-    async def _agreed_before(self, ctx: InvokeContext, step: CallStep) -> records.Agreement:
+    async def _agreed_before(self, ctx: InvokeContext, entry: Entry, step: CallStep) -> records.Agreement:
         """The call goes on, which was agreed to when it began."""
         row = await self._find(step.approval or "", ctx.call.actor)
+        _must_still_be_free(row, ctx, entry)
         self._must_work_there(row, ctx.call)
         ctx.agreed_with = row.id
         words = f"approved by {row.answered_by} through {row.answered_through} when it began ({row.id})"
@@ -371,3 +373,9 @@ class Consent(HoldingGate):
         with contextlib.suppress(StoreError):  # an hour later is soon enough
             if await self._store.transact(approvals.prune(at - KEEP_QUESTIONS)) == approvals.MAX_PRUNED_ROWS:
                 self._prune_at = at  # there is more
+
+
+def _must_still_be_free(row: ApprovalRow, ctx: InvokeContext, entry: Entry) -> None:
+    """Raise if a person agreed to a free call, and others have used up the free tier since."""
+    if entry.free_calls is not None and ctx.estimate.nano and not row.estimate:
+        raise records.void(row, "is for a free call, and no free call is left: it would be billed")

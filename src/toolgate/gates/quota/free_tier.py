@@ -46,17 +46,18 @@ class FreeTiers(HoldingGate):
         ctx.estimate = replace(told, nano=0, confidence="exact") if left else told
 
     async def enter(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Counts the call. Raises if a person agreed to it as a free one, and it is not free any more."""
+        """Counts the call. Raises if a person agreed to it as a free one, or its program has not been charged for it, and it
+        is not free any more."""
         account = self._of(ctx, entry)
         hold(ctx, self, account)
         used = await self._store.transact(free_calls.count(account, 1))
         if used <= (entry.free_calls or 0) or not ctx.estimate.free_left:
             return
-        if entry.asks is not None:
+        if entry.asks is not None or ctx.call.spending_limit is not None:
             raise Denied(
                 "BUDGET_EXCEEDED",
                 f"The last free call of {entry.name} was used by another call in the meantime.",
-                suggestion="Call again: it is then asked about with its price.",
+                suggestion="Call again: it then has its price.",
             )
         ctx.estimate = replace(estimate(entry, ctx.arguments), free_left=0)
 
