@@ -32,6 +32,6 @@ def retry_after(headers: Mapping[str, str]) -> float:
         try:
             at = parsedate_to_datetime(value)
             wait = (at - datetime.now(UTC if at.tzinfo else None)).total_seconds()
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):  # of a zone that is years away
             wait = DEFAULT_RETRY_AFTER_SECONDS
     return wait if 0 <= wait <= MAX_RETRY_AFTER_SECONDS else DEFAULT_RETRY_AFTER_SECONDS

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from toolgate.network.http_client import HttpClient
 from toolgate.services.deployer import Deployment, Site, SiteFile, Status, log_text, upload_all, wait_until_done
@@ -59,7 +59,7 @@ class Netlify:
 def _is_url(value: Any) -> bool:
     if not isinstance(value, str) or len(value) > 2_000 or not value.isprintable():
         return False
-    return urlsplit(value).scheme in ("https", "http")
+    return value.startswith(("https://", "http://"))
 
 
 def _fault(body: Any) -> ServiceFault:
