@@ -21,7 +21,7 @@ import pytest
 from toolgate import Actor, App, Outcome
 from toolgate.sandbox import repository
 from toolgate.sandbox.workspaces import Workspaces
-from toolgate.tools import call_folder
+from toolgate.tools import call_folder, git_run
 
 pytestmark = [pytest.mark.requirement("BUILTIN-5"), pytest.mark.requirement("TIER-1")]
 ANN = Actor("acme", user="ann")
@@ -507,6 +507,45 @@ async def test_what_the_host_runs_is_not_checked_out(app: App, tmp_path: Path, n
         outcome = await call(app, repo.top, "checkout", *args)
         assert outcome.status == "denied", (args, outcome)
     assert not (repo.top / name).exists()
+
+
+@pytest.mark.parametrize("name", ["twice", "HEAD", "refs", "a1b2c3d"])
+async def test_a_branch_with_the_name_of_something_else_is_judged(app: App, tmp_path: Path, name: str) -> None:
+    """`git diff` takes the tag, and `git checkout` the branch: what is judged must be what is checked out."""
+    repo = Repo(tmp_path / "work")
+    repo.run("checkout", "-qb", "evil")
+    (repo.top / ".vscode").mkdir()
+    (repo.top / ".vscode/tasks.json").write_text("evil\n")
+    repo.run("add", "-Af")
+    repo.run("commit", "-qm", "Evil")
+    repo.run("update-ref", f"refs/heads/{name}", "HEAD")
+    repo.run("checkout", "-q", "main")
+    repo.run("branch", "-qD", "evil")
+    repo.run("tag", "twice", "other")
+    assert ".vscode" not in repo.run("diff", "--name-only", "HEAD", "twice", check=False)
+    for args in ((name,), ("-b", "new", name), (name, "--", "."), (name, "--", ".vscode")):
+        outcome = await call(app, repo.top, "checkout", *args)
+        assert outcome.status == "denied", (args, outcome)
+        assert not (repo.top / ".vscode").exists(), args
+    assert "other" in repo.run("branch", "--list")
+
+
+async def test_a_revision_that_changes_meanwhile_is_not_checked_out(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = Repo(tmp_path / "work")
+    target = git_run.Repository.target
+
+    async def turned(self: git_run.Repository, revision: str) -> str:
+        judged = await target(self, revision)
+        repo.run("update-ref", "refs/heads/other", "main")
+        return judged
+
+    monkeypatch.setattr(git_run.Repository, "target", turned)
+    outcome = await call(app, repo.top, "checkout", "other")
+    assert outcome.error is not None
+    assert "changed meanwhile" in outcome.error.message
+    assert repo.run("branch", "--show-current").strip() == "main"
 
 
 async def test_a_link_of_a_repository_is_not_written_through(app: App, tmp_path: Path) -> None:

@@ -78,11 +78,24 @@ git commit --quiet --no-verify --no-gpg-sign --cleanup=whitespace --file=- -- "$
 exec git show --no-ext-diff --no-textconv --no-show-signature --no-renames --first-parent -m --numstat -z --format=%H HEAD --
 """
 """The message comes by stdin. Named files are committed alone, whatever else is staged."""
-CHECKOUT = """\
+_TARGET = """\
+at=$1
+if git show-ref --verify --quiet "refs/heads/$at"; then at=refs/heads/$at; fi
+"""
+"""As `git checkout` has it: of a branch and a tag of one name, the branch. Other commands take the tag."""
+TARGET = _TARGET + 'exec git rev-parse --verify "$at^{commit}"\n'
+CHECKOUT = f"""\
+if [ -n "$1" ]; then
+{_TARGET}
+if [ "$(git rev-parse --verify "$at^{{commit}}")" != "$2" ]; then echo 'The revision has changed meanwhile.' >&2; exit 1; fi
+fi
+shift 2
 git checkout --quiet --no-overwrite-ignore --no-recurse-submodules --no-guess "$@" 1>&2
 exec git rev-parse --verify HEAD
 """
-"""Scripts in which every word of a caller is one of "$@", behind options that are ours."""
+"""What is checked out is the commit that was judged: the first two words are its name, if it has one, and its id.
+
+Scripts in which every word of a caller is one of "$@", behind options that are ours."""
 
 ENVIRONMENT: Mapping[str, str] = {
     "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_ATTR_NOSYSTEM": "1",

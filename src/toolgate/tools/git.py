@@ -227,19 +227,22 @@ async def _checkout(repository: Repository, words: Words) -> CheckedOut:
             raise InvalidInput("Files are checked out of one revision, or of what is staged.", suggestion="[REV, --, PATH…]")
         return await _restore(repository, plain, repository.paths(words.paths))
     changed: list[str] = []
+    judged = ["", ""]
     if plain:
-        ended = await repository.look(*PLAIN_DIFF, *NAMED, "HEAD", *plain, "--")
+        judged = [plain[0], await repository.target(plain[0])]
+        ended = await repository.look(*PLAIN_DIFF, *NAMED, "HEAD", judged[1], "--")
         changed = git_output.raw_paths(ended.stdout)
         await to_thread(_judge, repository, changed)
     make = ["-b", words.branch] if words.branch is not None else []
-    ended = await repository.change(scripts.CHECKOUT, *make, *plain, "--", operation="checkout")
+    ended = await repository.change(scripts.CHECKOUT, *judged, *make, *plain, "--", operation="checkout")
     return {"commitHash": ended.stdout.strip(), "filesChanged": len(changed)}
 
 
 async def _restore(repository: Repository, plain: Sequence[str], paths: Sequence[str]) -> CheckedOut:
     """Put files of a revision, or of the index, in place of what is there, which the journal keeps."""
     specs = repository.pathspecs(paths)
-    ended = await repository.look(*PLAIN_DIFF, *NAMED, *plain, "--", *specs)
+    commit = [await repository.target(word) for word in plain]
+    ended = await repository.look(*PLAIN_DIFF, *NAMED, *commit, "--", *specs)
     changed = sorted(set(git_output.raw_paths(ended.stdout)))
     if len(changed) > MAX_RESTORED_FILES or ended.stopped is not None:
         raise InvalidInput(f"More than {MAX_RESTORED_FILES} files would change.", suggestion="Name fewer of them.")
@@ -249,7 +252,7 @@ async def _restore(repository: Repository, plain: Sequence[str], paths: Sequence
             await kept.enter_async_context(
                 repository.ctx.get(Journal).changing(repository.ctx.call, repository.folder / path)
             )
-        ended = await repository.change(scripts.CHECKOUT, *plain, "--", *specs, operation="checkout")
+        ended = await repository.change(scripts.CHECKOUT, "", "", *commit, "--", *specs, operation="checkout")
     repository.ctx.used(*changed)
     return {"commitHash": ended.stdout.strip(), "filesChanged": len(changed)}
 

@@ -89,6 +89,11 @@ class Repository(NamedTuple):
         """Run git to look at something: whatever it writes is discarded."""
         return await self._run(repository.RUN, words, discarding(self.work.folder, self.parts, self.folder))
 
+    async def target(self, revision: str) -> str:
+        """The commit that git would check out by a name."""
+        folder = discarding(self.work.folder, self.parts, self.folder)
+        return (await self._run(repository.TARGET, [revision], folder)).stdout.strip()
+
     async def change(self, script: str, *words: str, operation: str, stdin: bytes = b"") -> CommandResult:
         """Run git to change the repository, and for a checkout the files around it."""
         space = await workspace_of(self.ctx, ["git", operation])
