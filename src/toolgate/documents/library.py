@@ -57,7 +57,7 @@ class DocumentLibrary:
     async def ingest(
         self, actor: Actor, name: str, data: bytes, *, origin: str, depth: int = 0, progress: Progress | None = None
     ) -> IngestedDocument:
-        """Takes a file in, in place of one with the same content, or of the one that was at its `origin` before."""
+        """Takes a file in, in place of the user's own with the same content, or the one from its `origin`."""
         content = await self._reader.read(name, data, depth=depth)
         cut = await to_thread(lambda: list(passages(content.blocks)))
         row = DocumentRow(

@@ -8,8 +8,9 @@ from toolgate.store.database import Rows, Transaction
 from toolgate.store.sql import columns, insert, is_any, made, select, value
 
 OWN = "tenant_id = :tenant AND persona_id = :persona"
-REPLACED = f"{OWN} AND (sha256 = :sha256 OR origin = :origin)"
-"""Documents of the same content, or from the same place."""
+REPLACED = f"{OWN} AND created_by = :user AND (sha256 = :sha256 OR origin = :origin)"
+"""Documents of the same content, or from the same place: of the user who took them in, so that nobody removes another's by
+taking in a copy of it, and then something else in its place."""
 
 
 class Shelf(NamedTuple):
@@ -80,7 +81,7 @@ def passages_beside(row: DocumentRow) -> Transaction[int]:
 
 
 def _replacing(row: DocumentRow) -> dict[str, str]:
-    return {**row.shelf._asdict(), "sha256": row.sha256, "origin": row.origin}
+    return {**row.shelf._asdict(), "user": row.created_by, "sha256": row.sha256, "origin": row.origin}
 
 
 def remove(id: str, tenant: str) -> Transaction[DocumentRow | None]:
