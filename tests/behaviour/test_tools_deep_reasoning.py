@@ -128,7 +128,16 @@ async def test_without_prices_a_million_tokens_are_14_cents() -> None:
     assert outcome.metrics.cost_usd == pytest.approx(0.14)
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": -1, "completion_tokens": "many"}, {"prompt_tokens": 10**18}])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        {"prompt_tokens": -1, "completion_tokens": "many"},
+        {"prompt_tokens": 10**18},
+        {"prompt_tokens": 0, "completion_tokens": 0},
+    ],
+)
 async def test_a_server_that_does_not_count_is_counted_by_characters(usage: Any) -> None:
     said = openai("four" * 10)
     assert isinstance(said.body, dict)

@@ -161,3 +161,16 @@ async def test_the_setting_must_be_a_url(url: str) -> None:
 async def test_an_allowed_host_is_one_host_with_its_port(host: str) -> None:
     with pytest.raises(SettingsError):
         App.open(os.devnull, database_url="memory://", network={"allow": [host]})
+
+
+@pytest.mark.parametrize("output", ["[" * 1_000 + "]" * 1_000, '{"results":' * 900 + "[]" + "}" * 900])
+async def test_results_at_any_depth_are_an_answer(output: str) -> None:
+    @tool(tier="read_only")
+    async def web_search(query: str, count: int) -> str:  # noqa: ARG001
+        """Search the web."""
+        return output
+
+    async with opened() as app:
+        app.tools.register(web_search)
+        outcome = await app.invoke("search_engine", {"query": "x"})
+        assert outcome.ok, outcome.error

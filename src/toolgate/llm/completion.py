@@ -62,9 +62,9 @@ def field(value: Any, name: str, kind: type) -> Any:
 
 
 def counted(usage: Any, name: str, text: str) -> int:
-    """The tokens that a server counted; where it counts none, an estimate of a text's."""
+    """The tokens that a server counted; where it counts none, an estimate of a text's. That a text has none is no count."""
     found = usage.get(name) if isinstance(usage, dict) else None
-    if type(found) is int and 0 <= found <= MAX_COUNTED_TOKENS:
+    if type(found) is int and bool(text) <= found <= MAX_COUNTED_TOKENS:
         return found
     return estimate_tokens(text)
 

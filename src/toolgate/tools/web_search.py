@@ -15,6 +15,8 @@ from toolgate.registry.decorator import tool
 
 SEARCH_SECONDS = 20.0
 MAX_TEXT_RESULT_CHARS = 4_000
+MAX_RESULT_DEPTH = 20
+"""Levels at which results are looked for in what a search tool gives."""
 
 Words = Annotated[str, Field(min_length=1, max_length=1_000, json_schema_extra={"x-path": False, "x-command": False})]
 
@@ -78,19 +80,22 @@ async def _by_mcp(ctx: InvokeContext, query: str, count: int) -> list[SearchResu
     return list(_results(outcome.output))[:count]
 
 
-def _results(output: Any) -> list[SearchResult]:
+def _results(output: Any, depth: int = 0) -> list[SearchResult]:
     """What a search tool gives: a list of results, one as JSON in each part, or text in its own form."""
+    if depth > MAX_RESULT_DEPTH:
+        return []
     if isinstance(output, str):
         with suppress(orjson.JSONDecodeError):
-            return _results(orjson.loads(output))
+            return _results(orjson.loads(output), depth + 1)
         return [SearchResult("", "", output[:MAX_TEXT_RESULT_CHARS])] if output else []
     if isinstance(output, list):
-        return [result for one in output for result in _results(one)]
+        return [result for one in output for result in _results(one, depth + 1)]
     if not isinstance(output, dict):
         return []
     single = search_result(output)
     if single is not None:
         return [single]
     if isinstance(output.get("text"), str):
-        return _results(output["text"])
-    return next((_results(output[key]) for key in ("results", "structuredContent", "web", "content") if key in output), [])
+        return _results(output["text"], depth + 1)
+    inner = next((key for key in ("results", "structuredContent", "web", "content") if key in output), None)
+    return [] if inner is None else _results(output[inner], depth + 1)
