@@ -610,3 +610,82 @@ async def test_a_repository_that_is_held_is_waited_for_no_longer_than_bounded(
     finally:
         os.close(handle)
     assert (await call(app, repo.top, "commit", "-m", "x", "b.txt")).ok
+
+
+# -- what is checked out or shown although no comparison by names tells of it
+
+
+def _with_tasks(top: Path) -> Repo:
+    """A repository whose commits have what an editor runs, which is not among the files."""
+    repo = Repo(top)
+    (repo.top / ".vscode").mkdir()
+    (repo.top / ".vscode" / "tasks.json").write_text("evil\n")
+    repo.run("add", "-Af")
+    repo.run("commit", "-qm", "Tasks")
+    repo.run("branch", "-f", "same")
+    return repo
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+@pytest.mark.parametrize("args", [("--", "."), ("HEAD", "--", ".")])
+async def test_what_the_index_has_git_not_look_at_is_not_checked_out(
+    app: App, tmp_path: Path, flag: str, args: tuple[str, ...]
+) -> None:
+    repo = _with_tasks(tmp_path / "work")
+    repo.run("update-index", flag, ".vscode/tasks.json")
+    shutil.rmtree(repo.top / ".vscode")
+    before = (repo.git / "index").read_bytes()
+    outcome = await call(app, repo.top, "checkout", *args)
+    assert outcome.status == "denied", outcome
+    assert not (repo.top / ".vscode").exists()
+    assert (repo.git / "index").read_bytes() == before
+
+
+@pytest.mark.parametrize("args", [("same",), ("-b", "new"), ("-b", "new", "same")])
+async def test_a_repository_without_an_index_has_all_of_a_commit_judged(
+    app: App, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    """As `git clone --no-checkout` leaves it: every file is written, though both commits are the same."""
+    repo = _with_tasks(tmp_path / "work")
+    for path in repo.top.iterdir():
+        if path != repo.git:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (repo.git / "index").unlink()
+    outcome = await call(app, repo.top, "checkout", *args)
+    assert outcome.status == "denied", outcome
+    assert not (repo.top / ".vscode").exists()
+
+
+async def test_more_files_than_can_be_judged_are_not_checked_out(app: App, tmp_path: Path) -> None:
+    repo = Repo(tmp_path / "work")
+    repo.run("checkout", "-qb", "evil")
+    folder = repo.top.joinpath(*["n" * 240] * 8)
+    folder.mkdir(parents=True)
+    for number in range(1_000):
+        (folder / f"{number:06}{'x' * 200}").touch()
+    (repo.top / "z" / ".vscode").mkdir(parents=True)
+    (repo.top / "z" / ".vscode" / "tasks.json").write_text("evil\n")
+    repo.run("add", "-Af")
+    repo.run("commit", "-qm", "Evil")
+    repo.run("checkout", "-q", "main")
+    outcome = await call(app, repo.top, "checkout", "evil")
+    assert not outcome.ok
+    assert not (repo.top / "z").exists()
+
+
+async def test_a_file_of_the_history_is_not_shown_under_another_name(app: App, tmp_path: Path) -> None:
+    """By its id, of which four digits will do, a deleted .env is compared with a file that may be shown."""
+    repo = Repo(tmp_path / "work")
+    (repo.top / ".env").write_text(f"KEY={SECRET}\n")
+    repo.run("add", "-Af")
+    repo.run("commit", "-qm", "Secret")
+    blob, tree = repo.run("rev-parse", "HEAD:.env", "HEAD^{tree}").split()
+    repo.run("rm", "-q", ".env")
+    repo.run("commit", "-qm", "Remove it")
+    shown = repo.run("diff", blob, "--", "a.txt")
+    assert SECRET in shown, "the control"
+    for args in ((blob, "--", "a.txt"), (blob[:6], "--", "a.txt"), (blob, "HEAD"), (blob,), (blob, blob), (tree, "HEAD")):
+        outcome = await call(app, repo.top, "diff", *args)
+        assert not outcome.ok, args
+        assert SECRET not in str(outcome.to_dict())
+    assert (await call(app, repo.top, "diff", "HEAD~1", "HEAD")).ok

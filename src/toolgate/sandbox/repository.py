@@ -70,6 +70,16 @@ unset TOOLGATE_CONFIG
 export GIT_DIR="$PWD/.git" GIT_COMMON_DIR="$common" GIT_OBJECT_DIRECTORY="$PWD/.git/objects" GIT_WORK_TREE="$PWD"
 """
 RUN = 'exec git "$@"\n'
+COMPARE = """\
+if [ -e .git/index ]; then
+  cp -p .git/index "$TMPDIR/index"
+  export GIT_INDEX_FILE="$TMPDIR/index"
+  git ls-files -z >"$TMPDIR/files"
+  for flag in assume-unchanged skip-worktree; do git update-index "--no-$flag" -z --stdin <"$TMPDIR/files"; done
+fi
+exec git "$@"
+"""
+"""An index can say of a file that it is not to be looked at: no comparison tells of it then, though a checkout writes it."""
 COMMIT = """\
 add=$1; shift
 if [ "$add" != staged ]; then git add "--$add" -- "$@" 1>&2; fi

@@ -16,10 +16,11 @@ from toolgate.model import Operation as Risk
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 from toolgate.sandbox import repository as scripts
+from toolgate.sandbox.results import CommandResult
 from toolgate.threads import to_thread
 from toolgate.tools import git_output
 from toolgate.tools.call_folder import check_words, refused
-from toolgate.tools.git_arguments import Words, branch_name, read, revision
+from toolgate.tools.git_arguments import Words, branch_name, commit_only, read, revision
 from toolgate.tools.git_output import Branches, CheckedOut, Committed, Diff, DiffFiles, Log, Status
 from toolgate.tools.git_run import Repository, open_repository
 from toolgate.undo import Journal
@@ -177,7 +178,7 @@ async def _told_apart(repository: Repository, words: Words, most: int) -> tuple[
         plain, paths = plain[:first], plain[first:]
     if len(plain) > most:
         raise InvalidInput(f"There are more than {most} revisions.", suggestion="Put -- before paths.")
-    return [revision(word) for word in plain], repository.paths(paths)
+    return [commit_only(word) for word in plain], repository.paths(paths)
 
 
 def _first_path(repository: Repository, words: Sequence[str]) -> int:
@@ -226,13 +227,12 @@ async def _checkout(repository: Repository, words: Words) -> CheckedOut:
         if words.branch is not None or not words.paths:
             raise InvalidInput("Files are checked out of one revision, or of what is staged.", suggestion="[REV, --, PATH…]")
         return await _restore(repository, plain, repository.paths(words.paths))
-    changed: list[str] = []
-    judged = ["", ""]
-    if plain:
-        judged = [plain[0], await repository.target(plain[0])]
-        ended = await repository.look(*PLAIN_DIFF, *NAMED, "HEAD", judged[1], "--")
-        changed = git_output.raw_paths(ended.stdout)
-        await to_thread(_judge, repository, changed)
+    judged = [plain[0], await repository.target(plain[0])] if plain else ["", ""]
+    target = judged[1] or "HEAD"
+    changed = _paths_of(await repository.look(*PLAIN_DIFF, *NAMED, "HEAD", target, "--"))
+    # What git writes is what its index lacks: all files, if there is no index.
+    unlike = _paths_of(await repository.look(*PLAIN_DIFF, *NAMED, "--cached", target, "--"))
+    await to_thread(_judge, repository, sorted({*changed, *unlike}))
     make = ["-b", words.branch] if words.branch is not None else []
     ended = await repository.change(scripts.CHECKOUT, *judged, *make, *plain, "--", operation="checkout")
     return {"commitHash": ended.stdout.strip(), "filesChanged": len(changed)}
@@ -242,9 +242,8 @@ async def _restore(repository: Repository, plain: Sequence[str], paths: Sequence
     """Put files of a revision, or of the index, in place of what is there, which the journal keeps."""
     specs = repository.pathspecs(paths)
     commit = [await repository.target(word) for word in plain]
-    ended = await repository.look(*PLAIN_DIFF, *NAMED, *commit, "--", *specs)
-    changed = sorted(set(git_output.raw_paths(ended.stdout)))
-    if len(changed) > MAX_RESTORED_FILES or ended.stopped is not None:
+    changed = sorted(set(_paths_of(await repository.compare(*PLAIN_DIFF, *NAMED, *commit, "--", *specs))))
+    if len(changed) > MAX_RESTORED_FILES:
         raise InvalidInput(f"More than {MAX_RESTORED_FILES} files would change.", suggestion="Name fewer of them.")
     await to_thread(_judge, repository, changed)
     async with AsyncExitStack() as kept:
@@ -255,6 +254,13 @@ async def _restore(repository: Repository, plain: Sequence[str], paths: Sequence
         ended = await repository.change(scripts.CHECKOUT, "", "", *commit, "--", *specs, operation="checkout")
     repository.ctx.used(*changed)
     return {"commitHash": ended.stdout.strip(), "filesChanged": len(changed)}
+
+
+def _paths_of(ended: CommandResult) -> list[str]:
+    """The paths of a raw diff. Raises InvalidInput if there are more than were told: they could not be judged."""
+    if ended.stopped is not None:
+        raise InvalidInput("More files would change than can be looked at.", suggestion="Check out fewer of them, by paths.")
+    return git_output.raw_paths(ended.stdout)
 
 
 def _judge(repository: Repository, paths: Sequence[str]) -> None:

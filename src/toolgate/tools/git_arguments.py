@@ -29,6 +29,8 @@ VALUES: Mapping[Operation, Mapping[str, str]] = {
     "commit": {"-m": "message", "--message": "message"},
     "checkout": {"-b": "branch"},
 }
+COMMIT = "^{commit}"
+"""Behind a revision: the commit that it leads to."""
 MAX_ARGUMENTS = 200
 
 
@@ -103,6 +105,12 @@ def revision(word: str) -> str:
             suggestion="Name a branch, a tag or a commit, such as HEAD~2; paths stand behind --.",
         )
     return word
+
+
+def commit_only(word: str) -> str:
+    """A revision that git takes for nothing but a commit. Files and folders of the history have ids too, by which their
+    content is compared under another name."""
+    return revision(word) + COMMIT
 
 
 def branch_name(word: str) -> str:

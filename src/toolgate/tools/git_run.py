@@ -21,7 +21,7 @@ from toolgate.screening.safe_open import PathEscape, folder_beneath, name_of
 from toolgate.threads import to_thread
 from toolgate.tools.call_folder import CallFolder, discarding, explained, folder_of, refused
 from toolgate.tools.commands import workspace_of
-from toolgate.tools.git_arguments import pathspec, relative_path, without
+from toolgate.tools.git_arguments import COMMIT, pathspec, relative_path, without
 
 try:
     import fcntl
@@ -94,6 +94,10 @@ class Repository(NamedTuple):
         folder = discarding(self.work.folder, self.parts, self.folder)
         return (await self._run(repository.TARGET, [revision], folder)).stdout.strip()
 
+    async def compare(self, *words: str) -> CommandResult:
+        """The same for what git would write, whatever its index says that it need not look at."""
+        return await self._run(repository.COMPARE, words, discarding(self.work.folder, self.parts, self.folder))
+
     async def change(self, script: str, *words: str, operation: str, stdin: bytes = b"") -> CommandResult:
         """Run git to change the repository, and for a checkout the files around it."""
         space = await workspace_of(self.ctx, ["git", operation])
@@ -127,7 +131,7 @@ class Repository(NamedTuple):
             raise ToolError("git is not installed.", suggestion="Ask the operator to install git.", charged=False)
         said = ended.stderr.replace(f"{self.folder}/", "").replace(str(self.folder), ".")
         lines = [line.removeprefix("fatal: ").removeprefix("error: ") for line in said.splitlines() if line.strip()]
-        words = " ".join(line for line in lines if not line.startswith(("hint:", "warning:")))
+        words = " ".join(line for line in lines if not line.startswith(("hint:", "warning:"))).replace(COMMIT, "")
         raise InvalidInput(f"git: {words[:MAX_SAID_CHARS] or f'exit code {ended.exit_code}'}")
 
 
