@@ -20,6 +20,7 @@ from toolgate.errors import CallError, Denied
 from toolgate.model import Call, new_id
 from toolgate.store.database import Store, Transaction, now, open_store
 from toolgate.undo import Journal, NoBackup, NotUndone, Undone
+from toolgate.undo.journal import Change
 
 pytestmark = pytest.mark.requirement("TIER-2")
 
@@ -323,7 +324,7 @@ async def test_a_call_that_died_before_its_change_was_noted(journal: Journal, wo
     file.write_text("old")
     untouched.write_text("old")
     for path in (file, untouched):
-        await journal._begin(call, path)  # and the process ends before the change does
+        await journal._begin(Change(call, path))  # and the process ends before the change does
     file.write_text("half")
     with pytest.raises(NotUndone, match="did not end"):
         await journal.undo(call.id, ANN)

@@ -326,6 +326,29 @@ async def test_a_folder_that_is_turned_meanwhile_leads_no_search_out(app: App, w
     world.unharmed()
 
 
+@pytest.mark.parametrize("part", ["way", "way/victim.txt"])
+async def test_a_link_that_comes_before_the_journal_has_nothing_outside_kept(
+    app: App, world: World, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Neither a copy of what is outside nor a record that an undo would put back there."""
+    from toolgate.tools import file_changes
+
+    def late(*_: Any) -> None:
+        for path in (world.work / "way" / "victim.txt", world.work / "way")[: 2 if part == "way" else 1]:
+            path.unlink() if path.is_file() else path.rmdir()
+        (world.work / part).symlink_to(world.outside if part == "way" else world.outside / "victim.txt")
+
+    (world.work / "way").mkdir()
+    (world.work / "way" / "victim.txt").write_text("mine")
+    monkeypatch.setattr(file_changes, "_check_file", late)
+    outcome = await call(app, "write", "way/victim.txt", content="pwned")
+    assert not outcome.ok
+    assert str(world.top) not in str(outcome.to_dict())
+    world.unharmed()
+    kept = [path for path in (world.home / "backups").rglob("*") if path.is_file()]
+    assert not [path for path in kept if MARKER in path.read_text()]
+
+
 async def test_what_comes_while_a_folder_is_deleted_stays(app: App, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file comes just before the deletion begins: neither that nor putting back what was deleted takes it."""
     from toolgate.tools import file_deletion

@@ -103,7 +103,7 @@ async def change(
     """Make a change in a thread, around which the journal keeps what is there."""
     kept: AbstractAsyncContextManager[None] = nullcontext()
     if backup:
-        kept = ctx.get(Journal).changing(ctx.call, place, makes=makes)
+        kept = ctx.get(Journal).changing(ctx.call, place, makes=makes, linked=False)
     async with kept:
         # A thread can't be stopped, and what the journal puts back must not be written afterwards.
         await complete(to_thread(make))

@@ -54,6 +54,8 @@ class Change(msgspec.Struct):
     place: Path
     makes: bool = True
     """False: what appears in its folder meanwhile is somebody else's."""
+    linked: bool = True
+    """False: it goes through no link."""
     rows: list[BackupRow] = msgspec.field(default_factory=list)
 
     def add(self, path: Path, node: Node, kept: str | None = None) -> None:
@@ -79,12 +81,14 @@ class Journal:
     # -- before and after a change
 
     @asynccontextmanager
-    async def changing(self, call: Call, path: AnyPath, *, makes: bool = True) -> AsyncIterator[None]:
+    async def changing(self, call: Call, path: AnyPath, *, makes: bool = True, linked: bool = True) -> AsyncIterator[None]:
         """Around a change of a path that a tool writes, makes, moves or removes. Raises if what is there can't be kept: then
         nothing may be changed. If the change fails, what was there is put back at once; what it leaves is noted, since an
         undo refuses if it has changed again by then. `makes`: False if it only removes, so that what others put into a
-        folder meanwhile stays there whatever becomes of the change."""
-        beginning = start_task(self._begin(call, filesystem.place_of(path), makes))
+        folder meanwhile stays there whatever becomes of the change. `linked`: False if it goes through no link: where one
+        stands in the way of this whole path, nothing is kept, for it may lead anywhere."""
+        place = filesystem.place_of(path) if linked else Path(path)
+        beginning = start_task(self._begin(Change(call, place, makes, linked)))
         try:
             change = await finish(beginning)
         except asyncio.CancelledError:
@@ -97,11 +101,10 @@ class Journal:
             await finish(self._roll_back(change))
             raise
 
-    async def _begin(self, call: Call, place: Path, makes: bool = True) -> Change:
-        if not CALL_ID.match(call.id):
-            raise ValueError(f"a call whose id is {call.id!r:.80} cannot be kept")
+    async def _begin(self, change: Change) -> Change:
+        if not CALL_ID.match(change.call.id):
+            raise ValueError(f"a call whose id is {change.call.id!r:.80} cannot be kept")
         await self._prune_sometimes()
-        change = Change(call, place, makes)
         await to_thread(self._capture, change)
         await self._store.transact(rows.add(change.rows))
         return change
@@ -150,25 +153,31 @@ class Journal:
             _discard(folder, change)
             raise Denied(
                 "PERMISSION_DENIED",
-                f"{place} was not changed: to keep what is there now takes more than {self._most_bytes:,} bytes.",
+                f"{place.name} was not changed: to keep what is there now takes more than {self._most_bytes:,} bytes.",
                 suggestion="Raise limits.backup_bytes, or change it by hand.",
-                details={"path": str(place), "most_bytes": self._most_bytes},
+                details={"path": place.name, "most_bytes": self._most_bytes},
             ) from None
         except OSError as error:
             _discard(folder, change)
+            # Whoever calls learns no place of this machine; the cause is for its log.
+            why = (
+                "a link stands in the way"
+                if isinstance(error, filesystem.InTheWay)
+                else error.strerror or "it cannot be read"
+            )
             raise Failed(
                 "INVOCATION_ERROR",
-                f"{place} was not changed: what is there now cannot be kept: {error.strerror or error}.",
-                suggestion=f"See to the rights on it, and that the disk of {self._folder} has room.",
+                f"{place.name} was not changed: what is there now cannot be kept: {why}.",
+                suggestion="See to the rights on it, and that the disk of Toolgate's data has room.",
             ) from error
 
     def _capture_into(self, folder: Path, change: Change) -> None:
         room = self._most_bytes
-        for path in _affected(change.place):
+        for path in _affected(change.place, linked=change.linked):
             name = new_id()
             node = filesystem.keep(path, folder / name, room)
             if node.kind == "other":
-                raise OSError(None, f"{path} is no file, link or directory")
+                raise OSError(None, f"{path.name} is no file, link or directory")
             if len(change.rows) == MOST_PATHS:
                 raise OSError(None, f"there are more than {MOST_PATHS:,} paths in it")
             change.add(path, node, name if node.kind == "file" else None)
@@ -261,7 +270,7 @@ class Journal:
         return [entry.name for entry in self._folder.iterdir() if CALL_ID.match(entry.name) and _time_of(entry) < oldest]
 
 
-def _affected(place: Path) -> Iterator[Path]:
+def _affected(place: Path, *, linked: bool = True) -> Iterator[Path]:
     """All that a change of a path may touch: its missing folders, outer first; what is in it; itself; where it leads."""
     if not place.name:
         raise OSError(None, "the root of the file system cannot be kept")
@@ -269,6 +278,8 @@ def _affected(place: Path) -> Iterator[Path]:
     yield from reversed(missing)
     yield from filesystem.below(place)
     yield place
+    if not linked:
+        return
     target = filesystem.real(place)
     kept = (ABSENT, "file", DIRECTORY)  # of a folder that a link leads to, its rights: not what is in it
     if (
@@ -299,7 +310,7 @@ def _text(words: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise OSError(None, f"the name {text!r} cannot be written as text") from None
+        raise OSError(None, f"the name {Path(text).name!r} cannot be written as text") from None
     return text
 
 
