@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from tests.loopback import Asked, Said, Site, site
 from tests.npm_registry import Member, NpmRegistry, failed, install, installing, npm_registry, session_folder
 from toolgate import App
-from toolgate.errors import ToolError
+from toolgate.errors import InvalidInput, ToolError
+from toolgate.sandbox.npm.manifest import Manifest
 from toolgate.sandbox.npm.package_tree import PackageTree
 
 pytestmark = [
@@ -313,3 +315,27 @@ def test_a_tree_that_is_itself_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to("other")
     with pytest.raises(ToolError, match="no folder"):
         PackageTree(tmp_path, 100).check(None)
+
+
+def test_a_link_in_place_of_the_old_tree_opens_nothing_up(tmp_path: Path) -> None:
+    """A program that works in the folder meanwhile can put one there: the folder outside keeps its rights and content."""
+    outside, project, staged = tmp_path / "outside", tmp_path / "project", tmp_path / "staged"
+    for folder in (outside, project, staged / "node_modules"):
+        folder.mkdir(parents=True)
+    (outside / "kept.txt").touch()
+    outside.chmod(0o755)
+    (project / "node_modules").symlink_to(outside)
+    number = os.open(project, os.O_RDONLY)
+    try:
+        PackageTree(staged, 100).put_in_place(number)
+    finally:
+        os.close(number)
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o755
+    assert (outside / "kept.txt").exists()
+    assert not (project / "node_modules").is_symlink()
+
+
+def test_a_manifest_that_is_nested_very_deeply_is_refused() -> None:
+    for depth in (300, 900):
+        with pytest.raises(InvalidInput, match="too deeply"):
+            Manifest(b'{"engines":' * depth + b"{}" + b"}" * depth)

@@ -72,10 +72,19 @@ def remove(folder: Path) -> None:
     """Remove a folder: however deep, however named, and though it was closed to its owner. Folders are moved to the top
     before they are emptied, so that no path is too long and none nests. Nobody else may be using it any more."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        folder.chmod(0o700)
+        _open_up(folder)
         with opened(folder, FOLDER_FLAGS) as top:
             _empty(top)
         folder.rmdir()
+
+
+def _open_up(name: str | bytes | Path, folder: int | None = None) -> None:
+    """Opens a folder to its owner: the folder itself, for a link may have come in its place. Raises NotADirectoryError."""
+    if not hasattr(os, "O_PATH"):  # macOS, which can leave links alone
+        os.chmod(name, 0o700, dir_fd=folder, follow_symlinks=False)
+        return
+    with opened(name, os.O_PATH | os.O_DIRECTORY, folder) as number:
+        os.chmod(f"/proc/self/fd/{number}", 0o700)  # noqa: PTH101 - what is open only as a path can't be changed otherwise
 
 
 def _empty(top: int) -> None:
@@ -97,7 +106,7 @@ def _clear(folder: int) -> list[bytes]:
     folders: list[bytes] = []
     for name in map(os.fsencode, os.listdir(folder)):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            os.chmod(name, 0o700, dir_fd=folder)
+            _open_up(name, folder)
             folders.append(name)
         else:
             os.unlink(name, dir_fd=folder)

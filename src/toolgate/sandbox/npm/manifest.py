@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from toolgate.errors import InvalidInput
+from toolgate.jsontext import is_deeper
 from toolgate.network.allowed_hosts import AllowedHosts
 
 MANIFEST = "package.json"
@@ -19,6 +20,7 @@ LOCK_FILES = ("npm-shrinkwrap.json", "package-lock.json")
 """The first that is there counts, as for npm."""
 MAX_MANIFEST_BYTES = 2_000_000
 MAX_LOCK_BYTES = 50_000_000
+MAX_MANIFEST_DEPTH = 100
 MAX_NAME_CHARS = 214
 PACKAGE_NAME = re.compile(r"(?:@[A-Za-z0-9~][A-Za-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*", re.ASCII)
 VERSION_RANGE = re.compile(r"[A-Za-z0-9.^~<>=|*+ -]{0,200}", re.ASCII)
@@ -47,6 +49,8 @@ class Manifest:
         """None: there is no file. Raises InvalidInput if it is none that npm could use."""
         self._content = content
         self.values: dict[str, Any] = {} if content is None else _object(content, MANIFEST)
+        if is_deeper(self.values, MAX_MANIFEST_DEPTH):
+            raise InvalidInput(f"{MANIFEST} is nested too deeply.")
 
     def check(self, hosts: AllowedHosts) -> None:
         """Raises InvalidInput, naming the first dependency that is not to be installed. `hosts`: those of URLs."""
