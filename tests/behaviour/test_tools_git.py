@@ -393,7 +393,7 @@ def test_any_words_are_read_or_refused(operation: Any, args: list[str]) -> None:
             assert kept.strip()[:1] not in ("", "-", "/") or reader is relative_path
 
 
-lines = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20) | st.sampled_from(
+lines = st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=20) | st.sampled_from(
     ["diff --git a/a.txt b/a.txt", "diff --cc .env", "@@ -1 +1 @@", "--- a/.env", "+++ b/.env"]
 )
 

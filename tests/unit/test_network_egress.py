@@ -199,6 +199,14 @@ async def test_a_name_that_turns_round_is_connected_to_where_it_was_checked(monk
     assert len(reached) == 1, "only the one that was named with its port"
 
 
+async def test_a_public_address_of_this_machine_is_refused_unless_its_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What listens here trusts its own machine, by whichever of its addresses it is reached."""
+    monkeypatch.setattr(egress_proxy, "is_public", lambda _address: True)
+    wide = EgressProxy("tested", AllowedHosts(("a.example.com",)), resolve=Names(["127.0.0.1"]))
+    with pytest.raises(ProxyRefusal, match="private address"):
+        await wide.connect("a.example.com", 443)
+
+
 async def test_names_that_take_long_hold_up_neither_other_servers_nor_the_threads_that_all_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

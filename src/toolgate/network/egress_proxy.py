@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from toolgate.network.addresses import is_public, split_port
+from toolgate.network.addresses import is_own, is_public, split_port
 from toolgate.network.allowed_hosts import AllowedHosts, ForwardedPort
 from toolgate.network.resolver import BoundedResolver, Resolve, resolve
 from toolgate.tasks import start_task
@@ -142,7 +142,7 @@ class EgressProxy:
                 addresses = await self._resolver.look_up(host, port)
         except (OSError, TimeoutError, UnicodeError):
             raise ProxyRefusal("502 Bad Gateway", f"{host} cannot be resolved.") from None
-        fit = [address for address in addresses if leave == "any" or is_public(address)]
+        fit = [address for address in addresses if leave == "any" or (is_public(address) and not is_own(address))]
         if not fit:
             self._note(host, port, "it resolves to a private address")
             raise ProxyRefusal(
