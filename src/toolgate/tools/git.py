@@ -248,9 +248,8 @@ async def _restore(repository: Repository, plain: Sequence[str], paths: Sequence
     await to_thread(_judge, repository, changed)
     async with AsyncExitStack() as kept:
         for path in changed:
-            await kept.enter_async_context(
-                repository.ctx.get(Journal).changing(repository.ctx.call, repository.folder / path)
-            )
+            place = repository.folder / path
+            await kept.enter_async_context(repository.ctx.get(Journal).changing(repository.ctx.call, place, linked=False))
         ended = await repository.change(scripts.CHECKOUT, "", "", *commit, "--", *specs, operation="checkout")
     repository.ctx.used(*changed)
     return {"commitHash": ended.stdout.strip(), "filesChanged": len(changed)}
