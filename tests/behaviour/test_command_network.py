@@ -577,6 +577,7 @@ def test_credentials_leave_the_arguments_of_git() -> None:
         "http.https://git.example.com:8443/.extraHeader": "Authorization: Basic " + b64encode(b"ann:p@ss").decode(),
         "core.hooksPath": "/dev/null",
     }
+    assert login.environment["GIT_ALLOW_PROTOCOL"] == "https"
     with pytest.raises(InvalidInput, match="unencrypted"):
         git_login(["git", "push", "http://ann:secret@git.example.com/a.git"])
     assert git_login(["git", "push", "origin"]).environment == {"GIT_TERMINAL_PROMPT": "0"}
