@@ -4,6 +4,7 @@ Imported when the first request is sent, since httpcore2 takes long to load. A c
 goes over a connection that was opened for another caller, or was judged by other rules.
 """
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from toolgate.network.urls import Url
 
 CONNECT_SECONDS = 10.0
 MAX_ADDRESSES = 4
+READ_BYTES = 4_096
 
 for _name in ("httpx2", "httpcore2"):
     # They log headers and addresses. What matters of it, we say ourselves.
@@ -33,6 +35,32 @@ class Exchange(NamedTuple):
     headers: dict[str, str]
     body: bytes
     truncated: bool
+
+
+class PatientStream(httpcore2.AsyncNetworkStream):
+    """Reads a little at a time, and lets others have a turn before each read. Of one large read, a server could make ten
+    thousand chunks or interim answers of a byte each, which are taken apart without a pause."""
+
+    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        await asyncio.sleep(0)
+        return await self._inner.read(min(max_bytes, READ_BYTES), timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        return PatientStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
 
 
 class PinnedBackend(httpcore2.AsyncNetworkBackend):
@@ -59,7 +87,7 @@ class PinnedBackend(httpcore2.AsyncNetworkBackend):
                 failure = error
             else:
                 self.connected = True
-                return stream
+                return PatientStream(stream)
         raise failure
 
 
