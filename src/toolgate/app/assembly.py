@@ -370,7 +370,7 @@ class Parts:
         )
         room = ApprovalRoom(
             self.store,
-            Approvers(settings.approvals),
+            Approvers(settings.approvals, self.catalog.aliases),
             note=self.events.record,
             workspace=self.checks.workspace,
             policy_hash=lambda: self.guard.policy_hash,

@@ -114,16 +114,18 @@ class PolicySync:
 
     def use(self, flags: table.Flags) -> None:
         """Takes the flags of tools, tenants and personas that hold from now on."""
+        catalog = self._parts.catalog
+        off = {tenant: {name: on for name, on in said.items() if not on} for tenant, said in flags.tenants.items()}
         self.data = PolicyData(
-            catalog=self._parts.catalog.policy_entry,
-            names=self._parts.catalog.names,
-            tenants=flags.tenants,
-            personas=flags.personas,
+            catalog=catalog.policy_entry,
+            names=catalog.names,
+            tenants={tenant: {**said, **catalog.with_second_names(off[tenant])} for tenant, said in flags.tenants.items()},
+            personas={persona: catalog.with_second_names(denied) for persona, denied in flags.personas.items()},
             can_add_tools=flags.can_add_tools,
-            global_deny=flags.global_deny,
+            global_deny=catalog.with_second_names(flags.global_deny),
             restricted_tenants=flags.restricted_tenants,
             enforced=self._parts.settings.enforcement.enforced_tools,
-            tenant_names=self._parts.catalog.tenant_names,
+            tenant_names=catalog.tenant_names,
             epoch=flags.epoch,
         )
         self._parts.guard.use(self.data)

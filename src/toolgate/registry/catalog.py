@@ -6,7 +6,7 @@ but enabled or not; whether a persona may is `policy`'s.
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from toolgate.errors import DefinitionError, Failed, Fault, NotRegistered, not_found
 from toolgate.model import SOURCES, Actor, Entry, Implementation, Tool
@@ -14,6 +14,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.registry.decorator import declared, where_of
 
+T = TypeVar("T")
 PROBLEMS = "toolgate.tools"
 """The name of the logger that is told what could not be loaded."""
 MAX_CACHED_FLAGS = 5_000_000
@@ -167,8 +168,14 @@ class Catalog:
         return not_found(name, self.withheld.get(name) if isinstance(name, str) else None)
 
     def why_off(self, entry: Entry, tenant: str) -> str | None:
-        """Gives the reason why a tenant does not have a tool; None if it has."""
-        name = entry.name
+        """Gives the reason why a tenant does not have a tool; None if it has. A second name goes with the first: whoever
+        switches a tool off does not think of what else it is called."""
+        off, first = self._why_off(entry.name, tenant), entry.tool.alias_of
+        if off is not None or first is None or entry.name not in self.aliases or entry.name in self._enforced:
+            return off
+        return self._why_off(first, tenant)
+
+    def _why_off(self, name: str, tenant: str) -> str | None:
         flags = self._flags
         if flags is not None and tenant in flags.tenants and name not in self._enforced:
             flag = flags.tenants[tenant].get(name)
@@ -182,7 +189,7 @@ class Catalog:
 
     def is_on(self, name: str) -> bool:
         """Tells whether a tool is enabled for those who have no flag of their own."""
-        return name not in self._off
+        return name not in self._off and (name in self._enforced or self.aliases.get(name) not in self._off)
 
     def tenant_flag(self, name: str, tenant: str) -> bool | None:
         """Gives a tenant's own flag for a tool; None if it has none."""
@@ -201,7 +208,7 @@ class Catalog:
         if entry is None:
             return None
         return {
-            "enabled": name not in self._off,
+            "enabled": self.is_on(name),
             "requires_permission": entry.tool.requires_permission,
             "tier": entry.riskiest.tier,  # a rule on tiers that reads no input must hold for every operation
             "runs_code": entry.runs_code,
@@ -250,7 +257,12 @@ class Catalog:
         """Gives what `why_off` says, for all tools of a tenant at once."""
         flags = self._flags.tenants.get(tenant, {}) if self._flags is not None else {}
         counting = {name: on for name, on in flags.items() if name not in self._enforced}
-        return {name for name in self._off if not counting.get(name)} | {name for name, on in counting.items() if not on}
+        off = {name for name in self._off if not counting.get(name)} | {name for name, on in counting.items() if not on}
+        return off | {name for name, first in self.aliases.items() if first in off and name not in self._enforced}
+
+    def with_second_names(self, denied: Mapping[str, T]) -> dict[str, T]:
+        """What is said of denied tools, said of their second names too."""
+        return {**{name: denied[first] for name, first in self.aliases.items() if first in denied}, **denied}
 
 
 def origin(entry: Entry) -> str:

@@ -258,9 +258,10 @@ def _tier(tool: Tool, rules: DefinitionRules) -> Tier:
     def refuse(field: str, why: str) -> DefinitionError:
         return DefinitionError(tool.name, [Fault(field, why)])
 
-    override = rules.tiers.get(tool.name)
-    if override is not None and override not in TIERS:
-        raise refuse("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")
+    overrides = [rules.tiers[name] for name in (tool.name, tool.alias_of or tool.name) if name in rules.tiers]
+    for override in overrides:
+        if override not in TIERS:
+            raise refuse("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")
     if (tool.kind == "sandbox") != (tool.program is not None):
         raise refuse("program", "a tool of kind sandbox has a program, and no other has one")
     if tool.program is not None and tool.retry is not None:
@@ -270,7 +271,7 @@ def _tier(tool: Tool, rules: DefinitionRules) -> Tier:
     floor = rules.kinds.get(tool.kind, TIERS[-1]) if tool.source == "dynamic" else None
     if floor is not None and tool.requires_auth is not None:
         raise refuse("requires_auth", "a dynamic tool cannot name a credential")
-    tier = effective_tier(tool, override, floor)
+    tier = effective_tier(tool, max(overrides, key=TIERS.index, default=None), floor)
     if tool.cache is not None and tier in ("write", "execute"):
         raise refuse("cache", f"a tool of tier {tier} has effects, which a cache would skip")
     return tier

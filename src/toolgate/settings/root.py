@@ -59,7 +59,8 @@ class Settings(Section):
     token_price: float = Field(default=1.0, ge=0)
     """Dollars for a million tokens of system prompt, for the estimate that `toolgate tools tokens` shows."""
     list_aliases: bool = False
-    """Whether models are shown both names of a tool that has two, such as read_file and file_read. Both always work."""
+    """Whether models are shown both names of a tool that has two, such as read_file and file_read. Both work,
+    unless the first is denied or disabled."""
     tier_overrides: dict[str, Tier] = Field(default_factory=dict)
     """Raise the tier of a tool: `{echo: write}`. A tier can't be lowered."""
     sensitive_keys: tuple[str, ...] = ()

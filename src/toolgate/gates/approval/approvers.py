@@ -4,7 +4,7 @@ Asked where an answer is recorded, so it holds for every door. Names are those o
 answer it brings, and the command line takes the word of whoever runs it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from toolgate.gates.approval.request import ApprovalError
@@ -34,13 +34,16 @@ FREE = Terms(None, 1, ruled=False)
 class Approvers:
     """Judges whose answers count."""
 
-    def __init__(self, settings: ApprovalSettings) -> None:
+    def __init__(self, settings: ApprovalSettings, second_names: Mapping[str, str]) -> None:
+        """`second_names`: by each, the tool that it is a second name of; what is ruled for that one holds for both."""
         self._rules = settings.rules
+        self._second_names = second_names
         self._asker = settings.asker_may_answer
 
     def terms(self, tool: str, tenant: str) -> Terms:
         """All rules that match hold: who answers must be on every list, and the largest quorum counts."""
-        matching = [rule for rule in self._rules if rule.matches(tool, tenant)]
+        names = (tool, self._second_names.get(tool, tool))
+        matching = [rule for rule in self._rules if any(rule.matches(name, tenant) for name in names)]
         if not matching:
             return FREE
         lists = [frozenset(rule.approvers) for rule in matching if rule.approvers is not None]

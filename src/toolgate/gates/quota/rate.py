@@ -185,7 +185,7 @@ class Rates:
         return [(rule.name(actor, entry), rule) for rule in rules if rule.matches(actor)]
 
     def _find_rules(self, entry: Entry) -> tuple[CompiledRule, ...]:
-        rules = tuple(rule for tool, rule in self._rules if tool is None or tool == entry.name)
+        rules = tuple(rule for tool, rule in self._rules if tool in (None, entry.name, entry.tool.alias_of))
         if entry.rate_limit is not None and (windows := _windows(entry.rate_limit)):
             rules = (_declared(entry, windows), *rules)
         if self._store is not None:
