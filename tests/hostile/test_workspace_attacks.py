@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from toolgate import Actor, App, Outcome
+from toolgate.errors import Denied, InvalidInput
 from toolgate.model import Call
+from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.tools import files
 
@@ -490,3 +492,67 @@ async def test_whenever_a_caller_goes_away_the_record_and_the_disk_agree(app: Ap
             if {path for path, after in kept.items() if after is not None} == now == set(kept):
                 break
             await asyncio.sleep(0.02)
+
+
+# -- the folders of others
+
+
+async def test_no_choice_of_a_folder_leads_into_the_session_of_somebody_else(tmp_path: Path) -> None:
+    """Whoever embeds Toolgate may take the folder from where others can write: a session's is its own all the same."""
+    ann, bob = Actor("acme", user="ann"), Actor("evil", user="bob")
+    async with App.open(os.devnull, home=tmp_path / "home") as app:
+        app.approvals.add_approver(lambda _request: True)
+        written = await app.invoke("write_file", {"path": "a.txt", "content": MARKER}, actor=ann, session="s")
+        assert written.ok
+        places: Workspaces = app.parts.places
+        theirs = places.of(Call("", "x", None, ann, "s"))
+        (tmp_path / "way").symlink_to(theirs)
+        (theirs / "sub").mkdir()
+        for chosen in (theirs, theirs / "sub", tmp_path / "way"):
+            for actor, session in ((bob, "s"), (ann, "other"), (ann, None)):
+                for tool, arguments in (("read_file", {"path": "a.txt"}), ("list_directory", {"path": "."})):
+                    outcome = await app.invoke(tool, arguments, actor=actor, session=session, workspace=chosen)
+                    assert outcome.status == "denied", (tool, actor, session, outcome)
+            with pytest.raises(Denied):
+                places.set(bob, "s", chosen)
+        own = await app.invoke("read_file", {"path": "a.txt"}, actor=ann, session="s", workspace=theirs)
+        assert own.output["content"] == MARKER
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("file_search", {"mode": "grep", "query": "x"}),
+        ("git", {"operation": "status"}),
+        ("document_ingest", {"path": "a.html"}),
+    ],
+)
+async def test_a_tenant_leaves_places_in_the_sandbox_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, arguments: dict[str, Any]
+) -> None:
+    """Nobody is asked about these calls, and each can be made to take as long as a run may."""
+    project, let_go, running = tmp_path / "project", asyncio.Event(), list[int]()
+    project.mkdir()
+    (project / "a.html").write_text("<html>x")
+    git(project, "init", "-q")
+
+    async def run(*_: Any, **__: Any) -> None:
+        running.append(1)
+        await let_go.wait()
+        raise InvalidInput("enough")
+
+    for name in ("run_command", "run_own"):
+        monkeypatch.setattr(Sandbox, name, run)
+    async with App.open(os.devnull, home=tmp_path / "home") as app:
+        calls = [
+            asyncio.ensure_future(app.invoke(tool, arguments, actor=Actor("greedy"), session="s", workspace=project))
+            for _ in range(10)
+        ]
+        async with asyncio.timeout(60):
+            while len(running) < 2:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        assert len(running) == 2
+        let_go.set()
+        await asyncio.gather(*calls)
+    assert len(running) == 10

@@ -12,6 +12,7 @@ from toolgate.documents.reader import DocumentReader
 from toolgate.embeddings import Embedder
 from toolgate.errors import InvalidInput
 from toolgate.model import Actor, new_id
+from toolgate.sandbox.tenant_places import tenant_places
 from toolgate.store import documents as table
 from toolgate.store.database import Store, now
 from toolgate.store.documents import DocumentRow, LibraryFull, PassageRow, Shelf
@@ -58,7 +59,8 @@ class DocumentLibrary:
         self, actor: Actor, name: str, data: bytes, *, origin: str, depth: int = 0, progress: Progress | None = None
     ) -> IngestedDocument:
         """Takes a file in, in place of the user's own with the same content, or the one from its `origin`."""
-        content = await self._reader.read(name, data, depth=depth)
+        async with tenant_places().place(actor.tenant):
+            content = await self._reader.read(name, data, depth=depth)
         cut = await to_thread(lambda: list(passages(content.blocks)))
         row = DocumentRow(
             id=f"doc_{new_id()}", tenant_id=actor.tenant, persona_id=actor.persona or "", name=name[-MAX_NAME_CHARS:],

@@ -87,12 +87,12 @@ class Workspaces:
 
     def of(self, call: Call) -> Path:
         """The folder that a call works in, without links; that of a session is made when it is first asked for."""
-        chosen = self.chosen(call)
+        chosen, key = self.chosen(call), self._sessions.key(call.actor, call.session)
         if chosen is not None:
-            return self._checked(chosen, for_programs=True)
+            return self._checked(chosen, for_programs=True, key=key)
         if self._is_here(call):
             return self._checked(self._here or Path.cwd())
-        return self._own(self._sessions.key(call.actor, call.session))
+        return self._own(key)
 
     def chosen(self, call: Call) -> Path | None:
         """The folder that was chosen for a call: by whoever runs its door, for its session, for its user or persona; None if
@@ -109,8 +109,8 @@ class Workspaces:
 
     def set(self, actor: Actor, session: str, folder: Path) -> Path:
         """Have a session work in a folder of the operator's choice; raises Denied or InvalidInput if it is unfit."""
-        found = self._checked(folder, for_programs=True)
         key = self._sessions.key(actor, session)
+        found = self._checked(folder, for_programs=True, key=key)
         self._given[key] = found
         self._given.move_to_end(key)
         if len(self._given) > MAX_SESSIONS:
@@ -153,12 +153,15 @@ class Workspaces:
 
     # -- whether it will do
 
-    def _checked(self, folder: Path, *, for_programs: bool = False) -> Path:
-        """A folder without links, if calls may work in it."""
+    def _checked(self, folder: Path, *, for_programs: bool = False, key: SessionKey | None = None) -> Path:
+        """A folder without links, if calls may work in it. `key`: the session that it was chosen for, whose own folder is
+        the only one of a session that will do."""
         real = Path(os.path.realpath(folder))
         if not real.is_dir():
             raise InvalidInput(f"There is no folder {folder}.", details={"missing": True})
         why = self._unfit(real, for_programs=for_programs)
+        if why is None and key is not None and self.is_foreign(Path(os.path.realpath(self._folder(key))), str(real)):
+            why = "it is the folder of another session"
         if why is not None:
             raise Denied(
                 "SECURITY_VIOLATION",

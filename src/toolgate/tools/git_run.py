@@ -16,6 +16,7 @@ from toolgate.sandbox import repository
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jail import ProgramFolder
 from toolgate.sandbox.results import CommandResult, limit_error
+from toolgate.sandbox.tenant_places import tenant_places
 from toolgate.sandbox.workspace_scan import GIT, ProtectedPaths
 from toolgate.screening.safe_open import PathEscape, folder_beneath, name_of
 from toolgate.threads import to_thread
@@ -110,14 +111,15 @@ class Repository(NamedTuple):
     async def _run(self, script: str, words: Sequence[str], folder: ProgramFolder, stdin: bytes = b"") -> CommandResult:
         sandbox: Sandbox = self.ctx.get(Sandbox)
         author = self.ctx.get(repository.CommitAuthors).of(self.ctx.actor)
-        ended = await sandbox.run_command(
-            ["/bin/sh", "-c", repository.PRELUDE + script, "git", *words],
-            workspace=folder,
-            stdin=stdin,
-            environment=repository.environment(author, logs=self.has_logs),
-            seconds=min(sandbox.limits.seconds, self.ctx.time_limit),
-            depth=self.ctx.call.depth,
-        )
+        async with tenant_places().place(self.ctx.actor.tenant):
+            ended = await sandbox.run_command(
+                ["/bin/sh", "-c", repository.PRELUDE + script, "git", *words],
+                workspace=folder,
+                stdin=stdin,
+                environment=repository.environment(author, logs=self.has_logs),
+                seconds=min(sandbox.limits.seconds, self.ctx.time_limit),
+                depth=self.ctx.call.depth,
+            )
         self.ctx.used("git", f"sandbox:{ended.jail}")
         if ended.stopped not in (None, "output"):
             raise limit_error(ended)

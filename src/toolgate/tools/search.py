@@ -21,6 +21,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.results import CommandResult, limit_error
+from toolgate.sandbox.tenant_places import tenant_places
 from toolgate.sandbox.workspace_scan import UNSEARCHED, ProtectedPaths
 from toolgate.screening.safe_open import name_of
 from toolgate.threads import to_thread
@@ -175,12 +176,13 @@ def _space(work: CallFolder, path: str) -> SearchSpace:
 
 async def _run(ctx: InvokeContext, words: list[str], space: SearchSpace) -> CommandResult:
     sandbox: Sandbox = ctx.get(Sandbox)
-    ended = await sandbox.run_command(
-        [*words, *NEVER, "--", "./"],
-        workspace=discarding(space.root, space.parts, space.folder),
-        seconds=min(MAX_SECONDS, sandbox.limits.seconds, ctx.time_limit),
-        depth=ctx.call.depth,
-    )
+    async with tenant_places().place(ctx.actor.tenant):
+        ended = await sandbox.run_command(
+            [*words, *NEVER, "--", "./"],
+            workspace=discarding(space.root, space.parts, space.folder),
+            seconds=min(MAX_SECONDS, sandbox.limits.seconds, ctx.time_limit),
+            depth=ctx.call.depth,
+        )
     if ended.stopped not in (None, "output"):
         raise limit_error(ended)
     # 2 is also what it ends with if there was something that it could not open, of which it says nothing.
