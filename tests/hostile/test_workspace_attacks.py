@@ -19,7 +19,7 @@ from toolgate.errors import Denied, InvalidInput
 from toolgate.model import Call
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.workspaces import Workspaces
-from toolgate.tools import files
+from toolgate.tools import file_changes
 
 pytestmark = [pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-3")]
 MARKER = "what nobody may read"
@@ -450,14 +450,14 @@ async def test_a_change_whose_caller_goes_away_is_put_back_after_it_was_made(
     """The change takes its time; the caller goes in the midst of it."""
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
     name = "_write" if tool == "write_file" else "_make"
-    real = getattr(files, name)
+    real = getattr(file_changes, name)
 
     def slowly(*arguments: Any) -> None:
         loop.call_soon_threadsafe(begun.set)
         asyncio.run(asyncio.sleep(0.3))
         real(*arguments)
 
-    monkeypatch.setattr(files, name, slowly)
+    monkeypatch.setattr(file_changes, name, slowly)
     (work / "a.txt").write_text("old")
     arguments = {"path": "a.txt", "content": "new"} if tool == "write_file" else {"path": "made/deep"}
     call = asyncio.ensure_future(app.invoke(tool, arguments, session="s"))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 MAX_PACKAGES = 20_000
 MAX_VERSION_CHARS = 128
 MAX_LICENSE_CHARS = 100
-NPM_NAME = re.compile(r"(?:@[a-z0-9~._-]{1,100}/)?[a-zA-Z0-9~._-]{1,214}\Z")
+NPM_NAME = re.compile(r"(?!\.{1,2}\Z)(?:@[a-z0-9~._-]{1,100}/)?[a-zA-Z0-9~._-]{1,214}\Z")
 PYPI_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?\Z")
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]{0,199})\s*(?:\[[^\]]{0,500}\])?\s*(.*)\Z", re.DOTALL)
 EXACT = re.compile(r"===?\s*([^\s,;]+)\s*(?:;.*)?(?:\\|--hash.*)?\Z", re.DOTALL)
