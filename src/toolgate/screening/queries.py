@@ -27,25 +27,26 @@ HARMLESS = re.compile(
 )
 """Of the functions that begin with pg_, those that tell something about tables. All others are refused."""
 ACTING = re.compile(
-    r"lo_.*|lo(?:read|write)|dblink.*|postgres_fdw_.*|set_config|setseed|set_limit|nextval|setval"
+    r"lo_.*|lo(?:read|write)|dblink.*|postgres_fdw_.*|set_config|current_setting|setseed|set_limit|nextval|setval"
     r"|.*_to_xml(?:schema|_and_xmlschema)?|ts_stat|ts_rewrite|crosstab.*|connectby|txid_.*|currtid.*|binary_upgrade_.*"
     r"|brin_.*|gin_clean_.*|http(?:_.*)?|cron_.*|file_.*|xpath_table"
 )
-"""Others that write, read files, reach other machines, change the session, or run a text as SQL."""
+"""Others that write, read files, reach other machines, change the session, run a text as SQL, or read its settings, in which
+keys are kept (`app.settings.jwt_secret`)."""
 ACTING_ON_ONE = re.compile(
     r"nextval|lo_(?:close|creat|create|get|import|tell|tell64|unlink)|ts_stat|dblink\w*|crosstab\w*|postgres_fdw_\w+"
-    r"|http(?:_(?:get|post|put|patch|delete|head))?|setseed|set_limit|binary_upgrade_\w+|brin_summarize_new_values"
+    r"|http(?:_(?:get|post|put|patch|delete|head))?|current_setting|setseed|set_limit|binary_upgrade_\w+|brin_summarize_new_values"
     r"|gin_clean_pending_list"
 )
 """Those of them that take one argument: `x.f` is `f(x)` to PostgreSQL, whatever x is. Here the names are exact, since many a
 column is called `file_name`."""
 _TABLES = """
 catalog aggregate am amop amproc attrdef attribute auth_members available_extension_versions available_extensions cast class
-collation constraint conversion cursors database db_role_setting default_acl depend description enum event_trigger extension
+collation constraint conversion cursors database default_acl depend description enum event_trigger extension
 foreign_data_wrapper foreign_server foreign_table group index indexes inherits init_privs language largeobject_metadata locks
 matviews namespace opclass operator opfamily parameter_acl partitioned_table policies policy prepared_statements
 prepared_xacts proc publication publication_namespace publication_rel publication_tables range replication_origin
-replication_origin_status replication_slots rewrite roles rules seclabel seclabels sequence sequences settings shdepend
+replication_origin_status replication_slots rewrite rules seclabel seclabels sequence sequences settings shdepend
 shdescription shseclabel stat_activity stat_all_indexes stat_all_tables stat_archiver stat_bgwriter stat_checkpointer
 stat_database stat_database_conflicts stat_io stat_progress_analyze stat_progress_basebackup stat_progress_cluster
 stat_progress_copy stat_progress_create_index stat_progress_vacuum stat_recovery_prefetch stat_replication
@@ -55,7 +56,7 @@ stat_xact_all_tables stat_xact_sys_tables stat_xact_user_functions stat_xact_use
 statio_all_sequences statio_all_tables statio_sys_indexes statio_sys_sequences statio_sys_tables statio_user_indexes
 statio_user_sequences statio_user_tables statistic statistic_ext statistic_ext_data stats stats_ext stats_ext_exprs
 subscription_rel tables tablespace timezone_abbrevs timezone_names transform trigger ts_config ts_config_map ts_dict
-ts_parser ts_template type user views wait_events lsn snapshot
+ts_parser ts_template type views wait_events lsn snapshot
 """
 TABLES = frozenset(f"pg_{name}" for name in _TABLES.split())
 """Names that begin with pg_ and are no function: tables and views of the system, its schema, two types."""
@@ -63,10 +64,11 @@ PRIVATE = frozenset(
     (
         "pg_authid", "pg_shadow", "pg_user_mapping", "pg_user_mappings", "pg_largeobject", "pg_hba_file_rules",
         "pg_ident_file_mappings", "pg_file_settings", "pg_subscription", "pg_stat_ssl", "pg_stat_gssapi",
-        "user_mapping_options", "_pg_user_mappings", "decrypted_secrets",
+        "user_mapping_options", "_pg_user_mappings", "decrypted_secrets", "pg_db_role_setting", "pg_roles", "pg_user",
     )
 )  # fmt: skip
-"""Tables of the system that hold passwords, or what the machine is made of."""
+"""Tables of the system that hold passwords, settings of databases and roles (`ALTER ROLE … SET pgrst.jwt_secret`), or what
+the machine is made of."""
 PRIVATE_SCHEMAS = frozenset(("vault", "pgsodium"))
 """Schemas of extensions that keep secrets and keys."""
 CALLABLE_SCHEMAS = frozenset(("pg_catalog", "information_schema", "public", "extensions"))
