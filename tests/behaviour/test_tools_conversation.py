@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.examples import at_most
 from tests.loopback import Asked, Said, site
 from tests.terminal import Terminal
 from toolgate import Actor, App, SettingsError
+from toolgate.cli import times
 from toolgate.conversation.canvas import MAX_BLOCKS
 from toolgate.gates.secrets.names import OF_SERVERS
 from toolgate.testing import memory_app
@@ -356,8 +358,10 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_notifications_are_listed_and_dismissed(terminal: Terminal) -> None:
     assert "has no notifications" in terminal("notifications", "list").err
     assert terminal("call", "notify_user", "message=Report ready").code == 0
-    assert "Report ready" in terminal("notifications", "list").out
+    listed = terminal("notifications", "list").out
     [one] = terminal("notifications", "list", "--all", "--json").json["notifications"]
+    assert "Report ready" in listed
+    assert times.shown(datetime.fromisoformat(one["created_at"])) in listed
     assert terminal("notifications", "list", "--all", "--user", "x").code == 2
     assert terminal("notifications", "dismiss", one["id"], "--user", "other").code == 1
     assert terminal("notifications", "dismiss", one["id"]).code == 0
@@ -371,7 +375,9 @@ def test_a_canvas_is_shown_and_cleared(terminal: Terminal) -> None:
     shown = terminal("canvas", "show", "s")
     assert "# \\x1b[31mFindings" in shown.out
     assert '"a": 1' in shown.out
-    assert [block["content"] for block in terminal("canvas", "show", "s", "--json").json["blocks"]][1] == {"a": 1}
+    blocks = terminal("canvas", "show", "s", "--json").json["blocks"]
+    assert blocks[1]["content"] == {"a": 1}
+    assert f"· {times.shown(datetime.fromisoformat(blocks[0]['created_at']))}" in shown.out
     assert "s" in terminal("canvas", "list").out
     assert terminal("canvas", "show", "s", "--user", "other").code == 1
     assert "2 blocks" in terminal("canvas", "clear", "s").out

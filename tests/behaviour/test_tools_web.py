@@ -21,6 +21,9 @@ PAGE = """<!doctype html><html><head><title>Lamps &amp; more</title><style>p {co
 y = 2</pre><script>alert("no")</script><footer>imprint</footer></body></html>"""
 
 
+PAGE_MARKDOWN = "# Lamps\n\nA lamp gives light.\n\n- one\n- two\n\n| a | b |\n|---|---|\n\n```\nx = 1\ny = 2\n```"
+
+
 class Api:
     """A service that records what it is asked, and answers as it is told."""
 
@@ -84,7 +87,7 @@ async def test_a_page_is_given_as_text(app: App, api: Api, monkeypatch: pytest.M
     outcome = await app.invoke("http_fetch", {"url": f"{api.url}/lamps"})
     assert outcome.output == {
         "url": f"{api.url}/lamps", "status": 200, "content_type": "text/html", "title": "Lamps & more",
-        "content": "# Lamps\n\nA lamp gives light.\n\n- one\n- two\n\n| a | b\n\nx = 1\ny = 2", "truncated": False,
+        "content": PAGE_MARKDOWN, "truncated": False,
     }  # fmt: skip
     assert outcome.metrics.resources_used == (api.url.removeprefix("http://"),)
     plain = await app.invoke("http_fetch", {"url": f"{api.url}/lamps", "format": "text"})
@@ -175,6 +178,54 @@ def test_what_a_reader_sees_of_a_page_is_read() -> None:
     assert readable({**asked, "most": 10}) == {"title": "Lamps & more", "text": read["text"][:10], "truncated": True}
     long = PAGE.replace("<h1>", "<p>" + "A long sentence about lamps and light. " * 60 + "</p><h1>")
     assert "A long sentence" in readable({**asked, "html": long})["text"]
+
+
+LINKED = """<h1>Lamps</h1><p>See <a href="../guide.html?a=1">the <b>guide</b></a>, <a href='javascript:alert(1)'>no</a>,
+<a href="#top">up</a> and <a href="mailto:a@example.com">us</a>. Run <code>lamp on</code>.</p>
+<pre><code class="hl language-python">if dark:
+    lamp.on()
+
+print("```")</code></pre>
+<table><thead><tr><th>Name</th><th>Watts</th></tr></thead>
+<tbody><tr><td><a href="small lamp.html">small</a></td><td>4</td></tr>
+<tr><td>big</td><td>40</td></tr></tbody></table>"""
+LINKED_MARKDOWN = """# Lamps
+
+See [the guide](https://a.example.com/guide.html?a=1), no, up and [us](mailto:a@example.com). Run `lamp on`.
+
+````python
+if dark:
+    lamp.on()
+
+print("```")
+````
+
+| Name | Watts |
+|---|---|
+| [small](https://a.example.com/shop/small%20lamp.html) | 4 |
+| big | 40 |"""
+
+
+def test_links_code_and_tables_of_a_page_are_kept() -> None:
+    asked = {"html": LINKED, "url": "https://a.example.com/shop/index.html", "markdown": True, "most": 9_000}
+    assert readable(asked)["text"] == LINKED_MARKDOWN
+    plain = readable({**asked, "markdown": False})["text"]
+    assert "if dark:\n    lamp.on()\n\nprint" in plain
+    assert "example.com" not in plain
+    sentences = "".join(f"<p>Sentence {number} says something about lamps, in many words.</p>" for number in range(40))
+    text = readable({**asked, "html": f"<html><body><article>{LINKED}{sentences}</article></body></html>"})["text"]
+    assert "[the guide](https://a.example.com/guide.html?a=1)" in text.replace("**", "")
+    assert "(https://a.example.com/shop/small%20lamp.html)" in text
+    assert "javascript" not in text
+    assert "    lamp.on()" in text
+    assert "|---|---|" in text
+
+
+@given(st.text(st.sampled_from("<>/=\"' \n`|[]()#aprecodtl"), max_size=300), st.booleans())
+def test_any_tags_are_read(markup: str, markdown: bool) -> None:
+    for html in (markup, f"<a href=x><code>{markup}</a><table><tr><td>{markup}<pre>{markup}</code></tr></pre>"):
+        found = readable({"html": html, "url": "https://a.example.com/", "markdown": markdown, "most": 100})
+        assert len(found["text"]) <= 100
 
 
 @given(st.text(max_size=300), st.booleans())

@@ -1,5 +1,6 @@
 """`toolgate canvas`: what agents showed to people."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -47,7 +48,8 @@ async def show(
         )
     if not answered({"session": session, "blocks": [block._asdict() for block in blocks]}):
         for block in blocks:
-            say((f"{block.number} {block.pane} · {block.created_by} · {block.created_at}", "dim"))
+            at = shown(datetime.fromisoformat(block.created_at))
+            say((f"{block.number} {block.pane} · {block.created_by} · {at}", "dim"))
             say(block.content if isinstance(block.content, str) else pretty(block.content), lines=True)
     return 0
 

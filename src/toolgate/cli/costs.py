@@ -40,7 +40,7 @@ async def costs(
         whose = "" if tenant is None else f" of tenant {tenant}"
         note((f"Nothing{whose} has run since {shown(begin)}. {more}", "dim"))
         return 0
-    largest = max(1, *(line.nano for line in lines))  # an empty bar where nothing cost anything
+    largest = max(line.nano for line in lines)
     table(
         [by, ">calls", ">cost", ">share", ""],
         [
@@ -49,7 +49,7 @@ async def costs(
                 f"{line.calls:,}",
                 dollars(line.nano),
                 f"{_share(line, total):.1%}",
-                bar(line.nano, largest),
+                bar(line.nano, largest) if line.nano else "",
             ]
             for line in lines
         ],

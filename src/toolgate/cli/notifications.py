@@ -1,5 +1,6 @@
 """`toolgate notifications`: messages of agents to their users."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from toolgate.cli.context import CommandGroup, NotFound, Tenant, Usage, User, actor_of, argument, opened, option
 from toolgate.cli.output import Part, answer, clean
 from toolgate.cli.table import listing
+from toolgate.cli.times import shown
 from toolgate.conversation.notifications import Notification
 
 group = CommandGroup(help="Messages of agents to their users.", no_args_is_help=True)
@@ -55,4 +57,5 @@ async def dismiss(
 
 def _row(one: Notification) -> list[Part]:
     failed: Part = (", ".join(one.failed), "red")
-    return [one.id, one.created_at, one.user, one.persona or "", one.message, ", ".join(one.delivered), failed]
+    at = shown(datetime.fromisoformat(one.created_at))
+    return [one.id, at, one.user, one.persona or "", one.message, ", ".join(one.delivered), failed]
