@@ -11,7 +11,7 @@ from toolgate.app.app import App
 from toolgate.cli.context import entry_named, naming
 from toolgate.cli.output import clean
 from toolgate.errors import Failed, did_you_mean
-from toolgate.model import Actor, Entry, Source
+from toolgate.model import TIERS, Actor, Entry, Source
 from toolgate.registry.catalog import ToolProblem
 from toolgate.trust import read_regular
 
@@ -57,6 +57,7 @@ class ListedTool:
             "category": tool.category,
             "tier": self.entry.tier,
             "declared_tier": tool.tier,
+            "operations": {name: one.tier for name, one in (self.entry.operations or {}).items()},
             "token_cost": self.tokens,
             "declared_tokens": tool.declared_tokens,
             "alias_of": tool.alias_of,
@@ -75,6 +76,13 @@ async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> lis
         ListedTool(entry, tokens[entry.name], off[entry.name], entry.tool.alias_of in on)
         for entry in sorted(entries, key=lambda entry: entry.name)
     ]
+
+
+def tiers_of(entry: Entry) -> str:
+    """The tier of a tool; of one with operations, from the least to the most."""
+    found = {one.tier for one in (entry.operations or {"": entry}).values()}
+    ordered = [tier for tier in TIERS if tier in found]
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
 def total(tools: list[ListedTool]) -> int:

@@ -59,7 +59,8 @@ def estimate_words(estimate: CallEstimate) -> str:
     tokens = f", about {plural(estimate.tokens, 'token')}" if estimate.tokens is not None else ""
     free = f", {plural(estimate.free_calls_left, 'free call')} left" if estimate.free_calls_left is not None else ""
     bill = f"; bill: {estimate.billing_url}" if estimate.billing_url else ""
-    return f"{known}{tokens}{free}, up to {estimate.latency_ms / 1000:g} s{bill}"
+    usual = f", usually {estimate.latency_ms / 1000:g} s" if estimate.latency_ms < estimate.limit_ms else ""
+    return f"{known}{tokens}{free}{usual}, at most {estimate.limit_ms / 1000:g} s{bill}"
 
 
 def _show(found: Explanation) -> None:

@@ -144,6 +144,9 @@ TEMPLATE = """\
 # How often calls may be made. Default: as tools say. For example:
 #rate_limits: [{by: [user], per_minute: 60}]
 
+# The time zone of callers who name none. Default: UTC. For example:
+#timezone: Europe/Berlin
+
 # Count calls for Prometheus (toolgate[telemetry]). Default: false
 #metrics: false
 
@@ -187,7 +190,15 @@ paths:
 
 secrets:
   # Which tools a secret may be given to, and for which tenant. Default: none. For example:
-  #use: {API_TOKEN: [{tool: http_request, tenant: default}]}
+  #use: {API_TOKEN: [{tool: rest_api_call, tenant: default, hosts: [api.example.com]}]}
+
+model:
+  # The language model of deep_reasoning, and of tools that call it; its key is the secret MODEL_API_KEY. Default: none. For example:
+  #name: gpt-5-mini
+
+network:
+  # Hosts on private networks that http_fetch and rest_api_call may reach, with their port. Default: none. For example:
+  #allow: ['wiki.internal:443']
 
 sandbox:
   # What holds code that nobody vouches for: auto, bubblewrap, namespaces, landlock or docker. Default: auto

@@ -44,6 +44,8 @@ class CallEstimate(msgspec.Struct, frozen=True):
     tokens: int | None
     latency_ms: float
     """As long as it usually takes, where its definition says so; else as long as it may take."""
+    limit_ms: float
+    """As long as it may take, with every attempt."""
     confidence: Confidence
     """`unknown`: its definition names no price, and it may report one."""
     free_calls_left: int | None = None
@@ -56,7 +58,8 @@ def estimate_of(entry: Entry, found: Estimate) -> CallEstimate:
     return CallEstimate(
         found.nano / NANO,
         found.tokens,
-        entry.expected_ms if entry.expected_ms is not None else entry.longest * 1000,
+        entry.longest * 1000 if entry.expected_ms is None else min(entry.expected_ms, entry.longest * 1000),
+        entry.longest * 1000,
         "exact" if is_free and found.confidence == "unknown" else found.confidence,
         found.free_left,
         entry.tool.cost.billing_url,

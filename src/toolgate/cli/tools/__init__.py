@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, total
+from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, tiers_of, total
 from toolgate.cli.completion import ToolName
 from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Reason, Usage, actor_of, argument, opened, option
 from toolgate.cli.output import Part, answered, as_json, emit, note, say, show, use_json
@@ -118,7 +118,7 @@ def _row(tool: ListedTool, *, with_tokens: bool, why: bool) -> list[Part]:
         (f"✓ {tool.name:<24}", "green") if tool.on else (f"✗ {tool.name:<24}", "red"),
         (f"{BADGES[tool.entry.tool.source]:<11}", "cyan"),
         _tokens(tool) if with_tokens else "",
-        (tool.entry.tier, "dim"),
+        (tiers_of(tool.entry), "dim"),
         (tool.why_off if why and tool.why_off else "", "yellow"),
     ]
 

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from toolgate.app.tool_health import has_check
-from toolgate.cli.catalog import BADGES, ListedTool, declared, find
+from toolgate.cli.catalog import BADGES, ListedTool, declared, find, tiers_of
 from toolgate.cli.completion import ToolName
 from toolgate.cli.context import ActorOptions, opened
 from toolgate.cli.explain import estimate_words
@@ -64,7 +64,7 @@ def _say_info(tool: ListedTool, *, enforced: bool, has_credential: bool, health:
     if definition.errors:
         say("\nErrors:", lines=True)
         for case in definition.errors:
-            say((f"  {case.code}", "bold"), f": {case.when} {case.advice}", lines=True)
+            say((f"  {case.code}", "bold"), f": {sentence(case.when)} {sentence(case.advice)}", lines=True)
     if definition.examples:
         say("\nExamples:", lines=True)
         for example in definition.examples:
@@ -84,7 +84,7 @@ def _info_lines(tool: ListedTool, *, enforced: bool, has_credential: bool) -> It
     yield "Token Cost", f"~{tool.tokens} tokens{declared(tool)}"
     yield "Version", definition.version
     yield "Category", definition.category
-    yield "Tier", entry.tier + (f" (declared {definition.tier})" if entry.tier != definition.tier else "")
+    yield "Tier", tiers_of(entry) + (f" (declared {definition.tier})" if entry.tier != definition.tier else "")
     if entry.operations is not None:
         yield "Operations", ", ".join(_operation(name, one) for name, one in entry.operations.items())
     if definition.alias_of is not None:
@@ -118,6 +118,11 @@ def _health_words(health: HealthRow | None) -> str:
     is_due = health.next_check < datetime.now(UTC)
     following = f"next check {'was due' if is_due else 'is due'} {shown(health.next_check, seconds=True)}"
     return f"{health.state}{message} ({last}; {following})"
+
+
+def sentence(text: str) -> str:
+    """A text as a sentence of its own, however its author wrote it."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _estimate(entry: Entry) -> CallEstimate:
