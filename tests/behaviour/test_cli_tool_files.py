@@ -313,7 +313,6 @@ def test_a_person_at_the_terminal_answers_for_each_example(terminal: Terminal) -
     ("name", "code", "words"),
     [
         ("double", "NOT_FOUND", "double has no examples to run: its file names none."),
-        ("echo", "NOT_FOUND", "echo has no examples to run: its definition names none."),
         ("doubble", "TOOL_NOT_FOUND", "Tool not found: doubble"),
     ],
 )

@@ -438,18 +438,18 @@ async def test_a_list_is_made_anew_when_something_changes() -> None:
             assert told(quick) == told(slow)
 
         @tool(tier="read_only")
-        async def aaa() -> int:
+        async def a() -> int:
             """The first of all."""
             return 1
 
-        app.register(aaa)
+        app.register(a)
         quick, slow = await site.both("tools/list", {})
         assert told(quick) == told(slow)
-        assert quick.json["result"]["tools"][0]["name"] == "aaa"
-        await app.tools.set_enabled("aaa", False, tenant="acme")
+        assert quick.json["result"]["tools"][0]["name"] == "a"
+        await app.tools.set_enabled("a", False, tenant="acme")
         quick, slow = await site.both("tools/list", {})
         assert told(quick) == told(slow)
-        assert quick.json["result"]["tools"][0]["name"] != "aaa"
+        assert quick.json["result"]["tools"][0]["name"] != "a"
 
 
 async def test_each_actor_is_given_their_own_list_and_calls_their_own_tools() -> None:

@@ -101,6 +101,7 @@ def test_short_forms_mean_the_long_ones() -> None:
     read = said(short)
     assert read["cost"] == {
         "model": "usage_based", "fixed": "0.1", "per_unit": None, "billing_url": None, "free_tier_limit": None,
+        "free_tier_period": "month",
     }  # fmt: skip
     assert (read["retry"]["max_attempts"], read["cache"]["ttl"]) == (4, 60.0)
     assert (read["requires_auth"]["config_key"], read["requires_auth"]["type"]) == ("KEY", "api_key")

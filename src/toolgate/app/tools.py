@@ -19,6 +19,7 @@ from toolgate.tasks import uninterrupted
 from toolgate.trust import replace_file
 
 if TYPE_CHECKING:
+    from toolgate.app.assembly import Parts
     from toolgate.sandbox.custom.yaml_file import ToolFile
 
 
@@ -29,6 +30,9 @@ class FlagScope(TypedDict, total=False):
     persona: str | None
     reason: str | None
     actor: Actor | None
+
+
+MAX_KEPT_LISTS = 1_000
 
 
 class AddedTool(NamedTuple):
@@ -43,6 +47,11 @@ class AddedTool(NamedTuple):
 
 class ToolsFacet(CallableFacet):
     """The tools in the catalog."""
+
+    def __init__(self, parts: "Parts") -> None:
+        super().__init__(parts)
+        self._listed: dict[int, tuple[tuple[Tool, ...], tuple[Tool, ...]]] = {}
+        """Lists without second names, by the identity of the whole ones, which are held with them."""
 
     # -- what there is
 
@@ -60,9 +69,16 @@ class ToolsFacet(CallableFacet):
         aliases = self._parts.catalog.aliases
         if not aliases or self._parts.settings.list_aliases:
             return tools
+        known = self._listed.get(id(tools))
+        if known is not None and known[0] is tools:
+            return known[1]  # the very tuple again: what was made of it can be used again, too
         names = {tool.name for tool in tools}
         hidden = {name for name, first in aliases.items() if first in names}
-        return tuple(tool for tool in tools if tool.name not in hidden)
+        listed = tuple(tool for tool in tools if tool.name not in hidden)
+        if len(self._listed) >= MAX_KEPT_LISTS:
+            self._listed.clear()
+        self._listed[id(tools)] = tools, listed
+        return listed
 
     async def export(self, shape: Shape, actor: Actor | None = None) -> list[dict[str, Any]]:
         """Gives the tools that an actor may see in the shape that a model's API or an MCP client takes."""

@@ -193,7 +193,7 @@ secrets:
   #use: {API_TOKEN: [{tool: rest_api_call, tenant: default, hosts: [api.example.com]}]}
 
 model:
-  # The language model of deep_reasoning, and of tools that call it; its key is the secret MODEL_API_KEY. Default: none. For example:
+  # The language model of deep_reasoning; its key is the secret MODEL_API_KEY. Default: none. For example:
   #name: gpt-5-mini
 
 network:
