@@ -20,6 +20,8 @@ from toolgate.model import Call
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.tools import file_changes
+from toolgate.tools.call_folder import CallFolder
+from toolgate.tools.site_folder import read_site
 
 pytestmark = [pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-3")]
 MARKER = "what nobody may read"
@@ -556,3 +558,18 @@ async def test_a_tenant_leaves_places_in_the_sandbox_to_others(
         let_go.set()
         await asyncio.gather(*calls)
     assert len(running) == 10
+
+
+@pytest.mark.parametrize("path", [".git", ".git/refs", "sub/../.git", "way", "inner/.GIT"])
+async def test_no_part_of_a_repository_is_deployed(app: App, work: Path, path: str) -> None:
+    """Its settings can hold a token, and its history what was deleted."""
+    git(work, "init", "-q")
+    (work / ".git" / "refs" / "x").write_text(MARKER)
+    for folder in ("sub", "inner/.GIT"):
+        (work / folder).mkdir(parents=True)
+        (work / folder / "a.txt").write_text(MARKER)
+    (work / "way").symlink_to(".git")
+    folder = CallFolder(work.resolve(), app.parts.places)
+    with pytest.raises(Denied, match="part of a repository"):
+        read_site(folder, path, None)
+    assert [file.path for file in read_site(folder, ".", None).files] == ["sub/a.txt"]

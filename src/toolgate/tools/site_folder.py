@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator
 from hashlib import sha1
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from toolgate.errors import Denied, InvalidInput
@@ -21,6 +22,8 @@ MAX_SITE_ENTRIES = 20_000
 """Entries of folders that are looked at."""
 MAX_IGNORE_BYTES = 65_536
 MAX_SKIPPED_NAMES = 20
+NO_SITES = frozenset((".git", ".hg", ".svn", "cvs"))
+"""Folders, in small letters, of which nothing is a site: with what was deleted, they hold secrets that were."""
 FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -56,7 +59,11 @@ def read_site(work: CallFolder, path: str, ignore_file: str | None) -> SiteFolde
 
 
 def _judge_folder(work: CallFolder, folder: int) -> None:
-    found = work.places.rules.named(slashed(name_of(folder) or ""), FolderLookups(), surely=True)
+    name = name_of(folder) or ""
+    inside = Path(name).relative_to(work.folder).parts if Path(name).is_relative_to(work.folder) else ()
+    if not NO_SITES.isdisjoint(map(str.lower, inside)):
+        raise refused("it is part of a repository, whose history and settings are no site")
+    found = work.places.rules.named(slashed(name), FolderLookups(), surely=True)
     if found is not None:
         raise refused(f"it leads to a place for {found}")
 
