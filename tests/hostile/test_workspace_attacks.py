@@ -569,7 +569,7 @@ async def test_no_part_of_a_repository_is_deployed(app: App, work: Path, path: s
         (work / folder).mkdir(parents=True)
         (work / folder / "a.txt").write_text(MARKER)
     (work / "way").symlink_to(".git")
-    folder = CallFolder(work.resolve(), app.parts.places)
+    site = CallFolder(work.resolve(), app.parts.places)
     with pytest.raises(Denied, match="part of a repository"):
-        read_site(folder, path, None)
-    assert [file.path for file in read_site(folder, ".", None).files] == ["sub/a.txt"]
+        read_site(site, path, None)
+    assert [file.path for file in read_site(site, ".", None).files] == ["sub/a.txt"]
