@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.loopback import site
+from tests.loopback import Said, site
 from tests.model_server import KEY, modelled, spoken
-from tests.services import failed, scripted
+from tests.services import failed, never, records, scripted
 from toolgate import App
 from toolgate.extras import MissingExtra
 from toolgate.testing import memory_app
@@ -284,9 +284,50 @@ async def test_a_model_is_asked_where_there_is_one(
     "said", ["I would rather not.", '{"sentiment": "furious", "score": 1}', '{"sentiment": "positive", "score": 7}', "[]"]
 )
 async def test_a_models_answer_is_taken_only_in_the_form_that_was_asked_for(said: str) -> None:
-    async with modelled("openai", spoken("openai", said)) as (app, _):
-        outcome = await app.invoke("text_transform", {"text": STORY, "operation": "sentiment"})
-    failed(outcome, "OUTPUT_INVALID")
+    token = "ghp_" + "a1B2" * 9
+    async with modelled("openai", spoken("openai", f"{said} {token}")) as (app, _):
+        answer = await run(app, STORY, "sentiment")
+        asked = {"text": "Hello", "operation": "translate", "options": {"targetLanguage": "German"}}
+        message = failed(await app.invoke("text_transform", asked), "OUTPUT_INVALID").message
+        kept = await records(app)
+    assert answer["method"] == "offline"
+    assert answer["note"] == "The language model gave no answer that can be used: done offline."
+    assert message == "The model's answer is not what was asked for: JSON with translation."
+    assert f"It begins: {said}" in kept.replace('\\"', '"')
+    assert token not in kept
+
+
+@pytest.mark.usefixtures("key")
+@pytest.mark.parametrize("operation", OFFLINE)
+async def test_a_model_that_is_asked_in_vain_is_replaced_offline(operation: str) -> None:
+    async with modelled("openai", Said(500, {"error": {"message": "overloaded"}})) as (app, server):
+        calls = RecordedCalls()
+        app.add_hook(calls.recorder())
+        answer = await run(app, STORY, operation)
+        asked = {"text": "a " * 150_000, "operation": operation}
+        failed(await app.invoke("text_transform", asked), "CONNECTION_ERROR")
+        assert server.asked
+    assert answer["method"] == "offline"
+    assert answer["note"].startswith("The language model could not be reached: done offline.")
+    assert calls[0].outcome.metrics.cost_usd == 0
+
+
+@pytest.mark.usefixtures("key")
+async def test_a_model_that_is_late_is_replaced_offline() -> None:
+    async with modelled("openai", never, model={"timeout": 0.2}) as (app, _):
+        answer = await run(app, STORY, "keywords")
+    assert (answer["method"], answer["note"]) == ("offline", "The language model did not answer in time: done offline.")
+
+
+@pytest.mark.usefixtures("key")
+async def test_no_model_is_asked_if_the_caller_wants_none() -> None:
+    async with site(scripted([spoken("openai", "{}")])) as server:
+        async with memory_app(model={"name": "m", "base_url": server.url}) as app:  # nobody approves anything
+            for operation in OFFLINE:
+                assert (await run(app, STORY, operation, offline=True))["method"] == "offline"
+            asked = {"text": "Hi", "operation": "translate", "options": {"targetLanguage": "German", "offline": True}}
+            failed(await app.invoke("text_transform", asked), "INVALID_INPUT")
+        assert server.asked == []
 
 
 @pytest.mark.usefixtures("key")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
-from toolgate.errors import CallError, InvalidInput, ToolError
+from toolgate.errors import CallError, InvalidInput, ToolError, ToolgateError
 from toolgate.llm.json_answers import JsonFinder
 from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels, no_model
 from toolgate.model import Capability, ErrorCase, Example
@@ -23,6 +23,14 @@ PATTERNS_ONLY = "Found by patterns: names of people, places and organizations ne
 NOT_PERMITTED = frozenset({"TOOL_NOT_FOUND", "PERMISSION_DENIED"})
 """Ends of the call to the model by which a caller is told that it is not theirs to use."""
 
+FALLBACKS = {
+    "CONNECTION_ERROR": "could not be reached",
+    "CIRCUIT_OPEN": "could not be reached",
+    "TIMEOUT": "did not answer in time",
+    "OUTPUT_INVALID": "gave no answer that can be used",
+}
+"""Ends of the call to the model after which the text is read offline, where that is possible."""
+
 Operation = Literal["summarize", "translate", "extract_entities", "sentiment", "keywords", "word_count"]
 
 
@@ -34,10 +42,11 @@ class TransformOptions(TypedDict, total=False):
     maxLength: Annotated[int, Field(ge=20, le=MAX_SUMMARY_CHARS)]
     targetLanguage: Annotated[str, Field(pattern=r"^[\w ()-]{2,60}$")]
     count: Annotated[int, Field(ge=1, le=MAX_KEYWORDS)]
+    offline: bool
 
 
 class Transformed(TypedDict, total=False):
-    """What the operation gives. `method`: by a model, or offline."""
+    """What the operation gives. `method`: by a model, or offline; `note`: why offline, or what that leaves out."""
 
     summary: str
     translation: str
@@ -68,7 +77,7 @@ class Transformed(TypedDict, total=False):
         ErrorCase("MISSING_AUTH", "the operation needs a model, and none is configured", "Set model.name and its key."),
         ErrorCase("INVALID_INPUT", "there is no text, or too much for the operation", "Give another text."),
         ErrorCase("INVALID_INPUT", "an option is missing: targetLanguage of translate", "Add it."),
-        ErrorCase("OUTPUT_INVALID", "the model's answer is not what was asked for", "Try again."),
+        ErrorCase("OUTPUT_INVALID", "the model's answer is of no use, and offline is not possible", "Try again."),
     ],
     examples=[
         Example(
@@ -98,7 +107,7 @@ async def text_transform(
     Args:
         text: The text.
         operation: What to do with it.
-        options: maxLength of a summary in characters, targetLanguage of a translation, count of keywords.
+        options: maxLength of a summary in characters, targetLanguage of a translation, count of keywords; offline: no model.
     """
     if operation == "word_count":
         counts = await to_thread(offline_text.count, text)
@@ -108,14 +117,30 @@ async def text_transform(
         raise InvalidInput("There is no text.")
     if operation == "translate" and "targetLanguage" not in chosen:
         raise InvalidInput("There is no language to translate to.", suggestion="Give options.targetLanguage.")
+    if operation == "translate" and chosen.get("offline"):
+        raise InvalidInput("A translation needs a language model.", suggestion="Leave options.offline out.")
     models: LanguageModels = ctx.get(LanguageModels)
-    if models.is_configured(ctx.actor):
-        try:
-            return await _by_model(ctx, text, operation, chosen)
-        except CallError as error:
-            if error.code not in NOT_PERMITTED:
-                raise
-    return await to_thread(_offline, text, operation, chosen)
+    if not models.is_configured(ctx.actor) or chosen.get("offline"):
+        return await to_thread(_offline, text, operation, chosen)
+    try:
+        return await _by_model(ctx, text, operation, chosen)
+    except (CallError, ToolError) as error:
+        if error.code in NOT_PERMITTED:
+            return await to_thread(_offline, text, operation, chosen)
+        if error.code not in FALLBACKS or operation == "translate":
+            raise
+        return await _instead(text, operation, chosen, error)
+
+
+async def _instead(text: str, operation: str, options: TransformOptions, error: CallError | ToolError) -> Transformed:
+    """What is found offline after the model failed; where that is nothing either, the model's error."""
+    try:
+        made = await to_thread(_offline, text, operation, options)
+    except ToolgateError:
+        raise error from None
+    why = f"The language model {FALLBACKS[error.code]}: done offline."
+    made["note"] = f"{why} {made['note']}" if "note" in made else why
+    return made
 
 
 # -- by the model
@@ -152,7 +177,11 @@ async def _by_model(ctx: InvokeContext, text: str, operation: str, options: Tran
     finder: JsonFinder = ctx.get(JsonFinder)
     answer = await finder.ask_model(ctx, f"{asked} The fields of the answer: {', '.join(fields)}.", text, schema)
     if answer.method is None:
-        raise ToolError("The model's answer is not what was asked for.", code="OUTPUT_INVALID", suggestion="Try again.")
+        raise ToolError(
+            f"The model's answer is not what was asked for: JSON with {' and '.join(fields)}.",
+            code="OUTPUT_INVALID",
+            suggestion="Try again, or ask a model that writes JSON. The call's record has the beginning of what it wrote.",
+        )
     taken = {name: answer.data[name] for name in fields}
     if operation == "extract_entities":
         taken["entities"] = [{"text": one["text"], "type": one["type"]} for one in taken["entities"]]
