@@ -91,13 +91,30 @@ async def test_an_approved_call_goes_on_in_the_folder_that_was_shown(tmp_path: P
         asked = await app.invoke("write_file", written, actor=BOB, workspace=project)
         assert asked.pending is not None
         (shown,) = await app.approvals.list(actor=Actor("acme", user="local"))
-        assert shown.request.workspace == str(project)
+        assert shown.request.workspace == f"{project}/"
         await app.approvals.answer(asked.pending.id, True, actor=Actor("acme", user="local"))
         elsewhere = await app.invoke("write_file", written, actor=BOB, approval=asked.pending.id)
         assert not elsewhere.ok
     async with App.open(home=tmp_path / "home") as later:
         assert (await later.approvals.resume(asked.pending.id, actor=Actor("acme", user="local"))).ok
     assert (project / "new.txt").read_text() == "x"
+
+
+@pytest.mark.requirement("TIER-3", "SBX-5")
+async def test_a_folder_that_the_operator_took_away_is_not_worked_in_by_approval(tmp_path: Path, project: Path) -> None:
+    """The question was asked while settings gave the folder to the user."""
+    local = Actor("acme", user="local")
+    folders = [{"tenant": "acme", "user": "bob", "folder": str(project)}]
+    async with App.open(home=tmp_path / "home", sessions={"folders": folders}) as app:
+        asked = await app.invoke("write_file", {"path": "new.txt", "content": "x"}, actor=BOB)
+        assert asked.pending is not None
+        await app.approvals.answer(asked.pending.id, True, actor=local)
+    async with App.open(home=tmp_path / "home") as later:
+        assert (await later.approvals.resume(asked.pending.id, actor=local)).status == "denied"
+        assert not (project / "new.txt").exists()
+    async with App.open(home=tmp_path / "home", sessions={"folders": folders}) as again:
+        assert (await again.approvals.resume(asked.pending.id, actor=local)).ok
+    assert (project / "new.txt").exists()
 
 
 @pytest.mark.requirement("SBX-5")

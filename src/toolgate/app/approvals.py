@@ -16,7 +16,7 @@ from toolgate.gates.approval.request import (
     GrantTerms,
     State,
 )
-from toolgate.model import LOCAL, Actor, Call, Outcome
+from toolgate.model import LOCAL, Actor, Outcome
 from toolgate.store import approvals as table
 from toolgate.tasks import uninterrupted
 
@@ -78,11 +78,8 @@ class ApprovalsFacet(CallableFacet):
         asked = waiting.request
         outer = await self._parts.continuations.outer_of(id, asked.actor.tenant)
         tool, key = (asked.tool, waiting.idempotency_key) if outer is None else (outer.tool_name, outer.idempotency_key)
-        default = Call("", tool, None, asked.actor, asked.session, door=asked.door)
-        where = None
-        moved = asked.workspace.startswith("/") and asked.workspace != self._parts.checks.workspace(default)
-        if moved and self._parts.places.chosen(default) is None:
-            where = asked.workspace  # of its door; what an operator pointed elsewhere since is not approved any more
+        # In any other folder it works only if it still would by itself: an operator may have taken that away since.
+        where = asked.workspace if asked.workspace.startswith("/") and asked.workspace.endswith("/") else None
         return await self._invoke(
             tool, actor=asked.actor, session=asked.session, idempotency_key=key, approval=id, door=asked.door,
             workspace=where,

@@ -22,10 +22,13 @@ class ArgumentChecks:
 
     def workspace(self, call: Call) -> str:
         """The folder that a call works in, without links, whether it is there yet or not. One of Toolgate's own is named
-        from its home: processes that share a store may have theirs elsewhere."""
+        from its home: processes that share a store may have theirs elsewhere. One that was chosen for this call alone ends
+        in a slash: settings say nothing of it, before or after."""
         folder = Path(os.path.realpath(self._parts.places.known(call) or Path.cwd()))
         home = Path(os.path.realpath(self._parts.settings.home))
-        return str(folder.relative_to(home) if folder.is_relative_to(home) else folder)
+        if folder.is_relative_to(home):
+            return str(folder.relative_to(home))
+        return str(folder) if call.workspace is None else f"{folder}{os.sep}"
 
     def canonical(self, tool: str, tenant: str, workspace: str, arguments: dict[str, Any]) -> bytes:
         """Arguments that a person edited, as they would run in a folder; raises a CallError if they do not fit the tool."""

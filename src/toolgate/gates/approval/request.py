@@ -104,7 +104,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     actor: Actor
     session: str | None
     workspace: str
-    """The folder that the call works in, without links; one of Toolgate's own is named from its home: `sessions/…`."""
+    """The folder that the call works in, without links; one of Toolgate's own is named from its home: `sessions/…`;
+    one chosen for the call alone ends in `/`."""
     door: str
     tool: str
     tool_version: str
