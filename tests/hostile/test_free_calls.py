@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolgate import Actor, App, Cost, InvokeContext, Outcome, tool
-from toolgate.model import NANO, SpendingLimit
+from toolgate import Actor, App, Cost, InvokeContext, Outcome, ToolError, tool
+from toolgate.model import NANO, Retry, SpendingLimit
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("COST-2", "TIER-3")
@@ -48,10 +48,20 @@ async def program(ctx: InvokeContext) -> list[bool]:
     return [outcome.ok for outcome in await asyncio.gather(*calls)]
 
 
+@tool(
+    tier="read_only",
+    cost=Cost(fixed=Decimal("0.10"), free_tier_limit=4, free_tier_period="day"),
+    retry=Retry(max_attempts=3, backoff_ms=1, codes=("CONNECTION_ERROR",)),
+)
+async def failing_mail() -> str:
+    """Send a letter, three times in vain."""
+    raise ToolError("It did not answer.", code="CONNECTION_ERROR", retryable=True)
+
+
 @pytest.fixture
 async def app() -> AsyncIterator[App]:
     async with memory_app() as app:
-        app.tools.register_many([asked_mail, careful_mail, confirm, mail, program])
+        app.tools.register_many([asked_mail, careful_mail, confirm, mail, program, failing_mail])
         yield app
 
 
@@ -96,3 +106,10 @@ async def test_a_call_that_goes_on_is_not_billed_for_what_was_free_when_it_began
 async def test_a_program_does_not_spend_more_than_its_limit_because_calls_were_free_at_first(app: App) -> None:
     outcome = await app.invoke("program", {}, actor=ANN)
     assert sum(outcome.output) <= 2, "one free, one for 10 cents"
+
+
+async def test_attempts_beyond_the_free_tier_are_not_free(app: App) -> None:
+    costs = [(await app.invoke("failing_mail", {}, actor=ANN)).metrics.cost_usd for _ in range(2)]
+    assert costs == [0, pytest.approx(0.3)], "four free calls, of which the first took three"
+    at_once = await asyncio.gather(*(app.invoke("failing_mail", {}, actor=Actor("other", user="eve")) for _ in range(3)))
+    assert all(outcome.metrics.cost_usd for outcome in at_once), "the account is everybody's"

@@ -39,18 +39,20 @@ class FreeTiers(HoldingGate):
         self._clock = clock
 
     async def look(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Takes the price off the estimate of a call that would be free, and notes how many free calls are left."""
+        """Takes the price off the estimate of a call that would be free, and notes how many free calls are left: none for a
+        call that may be repeated more often than that, since each attempt is a call to the service."""
         used = await self._store.read(free_calls.used(self._of(ctx, entry)))
         left = max((entry.free_calls or 0) - used, 0)
+        left = left if left >= ctx.estimate.attempts else 0
         told = replace(ctx.estimate, free_left=left)
         ctx.estimate = replace(told, nano=0, confidence="exact") if left else told
 
     async def enter(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Counts the call. Raises if a person agreed to it as a free one, or its program has not been charged for it, and it
-        is not free any more."""
-        account = self._of(ctx, entry)
-        hold(ctx, self, account)
-        used = await self._store.transact(free_calls.count(account, 1))
+        """Counts the attempts that the call may make. Raises if a person agreed to it as a free one, or its program has not
+        been charged for it, and it is not free any more."""
+        account, attempts = self._of(ctx, entry), ctx.estimate.attempts
+        hold(ctx, self, (account, attempts))
+        used = await self._store.transact(free_calls.count(account, attempts))
         if used <= (entry.free_calls or 0) or not ctx.estimate.free_left:
             return
         if entry.asks is not None or ctx.call.spending_limit is not None:
@@ -61,10 +63,11 @@ class FreeTiers(HoldingGate):
             )
         ctx.estimate = replace(estimate(entry, ctx.arguments), free_left=0)
 
-    def leave(self, ctx: InvokeContext, token: FreeAccount, _outcome: Outcome | None) -> Awaitable[None] | None:
-        """Gives back a call that never reached the service, and counts every attempt that may have."""
-        more = ctx.charged - 1
-        return self._settle(token, more) if more else None
+    def leave(self, ctx: InvokeContext, token: tuple[FreeAccount, int], _outcome: Outcome | None) -> Awaitable[None] | None:
+        """Gives back the attempts that never reached the service."""
+        account, attempts = token
+        more = ctx.charged - attempts
+        return self._settle(account, more) if more else None
 
     async def _settle(self, account: FreeAccount, more: int) -> None:
         await self._store.transact(free_calls.count(account, more))
