@@ -114,6 +114,20 @@ async def test_with_a_filter_notes_beyond_the_nearest_are_looked_at(app: App, mo
     assert len(await texts(app, NOTES[0][0], threshold=0, limit=3, filter="priority >= 1")) == 3
 
 
+async def test_an_empty_answer_says_why(app: App) -> None:
+    assert await call(app, "memory_load", query="x") == {"notes": [], "note": "There are no notes yet."}
+    await save_all(app)
+    other = Actor("acme", "writer", "ann")
+    assert await call(app, "memory_load", other, query="x") == {"notes": [], "note": "There are no notes yet."}
+    assert "note" not in await call(app, "memory_load", query="Can I release on a Friday?")
+    answer = await call(app, "memory_load", query="When may we ship?")
+    nearest = (await call(app, "memory_load", query="When may we ship?", threshold=0, limit=1))["notes"][0]
+    told = f"No note reaches the threshold 0.7; the nearest has {nearest['score']:g}. "
+    assert answer == {"notes": [], "note": f"{told}Ask in other words, or lower the threshold."}
+    answer = await call(app, "memory_load", query="When may we ship?", threshold=0, filter="topic == 'none'")
+    assert answer == {"notes": [], "note": "No note fits the filter."}
+
+
 async def test_nothing_is_found_where_nothing_was_saved(app: App) -> None:
     assert await texts(app, "anything", threshold=0) == []
     assert await call(app, "memory_forget", query="anything", threshold=0) == {"deleted": 0}

@@ -25,9 +25,10 @@ class LoadedNote(TypedDict):
 
 
 class LoadedNotes(TypedDict):
-    """Notes, the nearest first."""
+    """Notes, the nearest first. `note`: why there are none."""
 
     notes: list[LoadedNote]
+    note: NotRequired[str]
 
 
 class NoteSaved(TypedDict):
@@ -89,7 +90,19 @@ async def memory_load(
     """
     memory: Memory = ctx.get(Memory)
     found = await memory.load(ctx.actor, query, threshold=threshold, limit=limit, condition=filter)
-    return {"notes": [LoadedNote(**note._asdict()) for note in found]}  # type: ignore[typeddict-item]
+    if found:
+        return {"notes": [LoadedNote(**note._asdict()) for note in found]}  # type: ignore[typeddict-item]
+    nearest = await memory.load(ctx.actor, query, threshold=0, limit=1, condition=filter)
+    return {"notes": [], "note": _why_none(threshold, nearest[0].score if nearest else None, filtered=bool(filter.strip()))}
+
+
+def _why_none(threshold: float, nearest: float | None, *, filtered: bool) -> str:
+    if nearest is None:
+        return "No note fits the filter." if filtered else "There are no notes yet."
+    return (
+        f"No note reaches the threshold {threshold:g}; the nearest has {nearest:g}. "
+        "Ask in other words, or lower the threshold."
+    )
 
 
 @tool(
