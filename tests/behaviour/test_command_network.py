@@ -257,6 +257,7 @@ async def test_a_command_that_needs_a_network_and_has_none_is_refused_before_any
         for command in FETCHING:
             words = failed(await run(app, command), "SECURITY_VIOLATION")
             assert "commands.allow" in words and "hosts: [HOST]" in words, (command, words)
+            assert ("needs a network and has none" in words) != ("not installed here, and has no network" in words), words
     assert asked == []
 
 
@@ -265,7 +266,16 @@ async def test_docker_is_refused_whatever_hosts_are_named(tmp_path: Path, comman
     allow = [{"command": command.split()[0], "hosts": ["registry.example.com"]}]
     async with opened(tmp_path / "home", allow) as app:
         words = failed(await run(app, command), "SECURITY_VIOLATION")
-    assert "daemon" in words and "docker_run" in words
+    assert "daemon" in words and "docker_run" in words and "has none" not in words
+
+
+async def test_allowed_commands_that_lack_a_network_are_named_apart(tmp_path: Path) -> None:
+    allow = ["npm run", "npm install", "docker build", {"command": "git push", "hosts": ["git.example.com"]}]
+    async with opened(tmp_path / "home", allow) as app:
+        words = failed(await run(app, "ls -la"), "SECURITY_VIOLATION")
+    assert (
+        "Allowed is: npm run, git push; these lack a network or a daemon in the sandbox: npm install, docker build" in words
+    )
 
 
 async def test_a_package_that_is_installed_needs_no_network(tmp_path: Path) -> None:

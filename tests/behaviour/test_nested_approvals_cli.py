@@ -74,6 +74,15 @@ def test_a_call_goes_on_with_approval_and_by_being_repeated(terminal: Terminal) 
     assert did(terminal) == {"note x": 1, "risky x": 1, "risky again": 1}
 
 
+def test_yes_covers_the_call_alone_and_the_grant_for_the_inner_one_is_named(terminal: Terminal) -> None:
+    waiting = terminal.run("call", "outer", "text=x", "--yes")
+    assert waiting.code == 3 and did(terminal) == {"note x": 1}
+    assert "--yes approves outer alone" in waiting.err and "toolgate grants add risky --for 1h" in waiting.err, waiting.err
+    assert terminal.run("grants", "add", "risky", "--for", "1h").code == 0
+    assert terminal.run("call", "outer", "text=x", "--yes").code == 0
+    assert "--yes" not in terminal.run("call", "outer", "text=y").err
+
+
 def test_an_approver_can_have_the_outer_call_go_on(terminal: Terminal) -> None:
     first = terminal.run("call", "outer", "text=x", "--json").json["pending"]["id"]
     assert terminal.run("approvals", "reject", first, "--reason", "no").code == 0

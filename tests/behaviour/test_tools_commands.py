@@ -243,7 +243,10 @@ async def test_a_container_needs_an_engine(tmp_path: Path) -> None:
     async with App.open(os.devnull, home=tmp_path / "home", sandbox={"docker_command": "no-such-engine"}) as app:
         app.approvals.add_approver(lambda _request: True)
         outcome = await app.invoke("docker_run", {"image": "python:3.12", "command": ["python", "-c", "print(1)"]})
-        assert "no-such-engine" in failed(outcome, "SANDBOX_UNAVAILABLE")
+        error = failed(outcome, "SANDBOX_UNAVAILABLE")
+        assert "no-such-engine" in error and "container engine cannot be reached" in error
+        assert outcome.error is not None and outcome.error.suggestion is not None
+        assert "start it" in outcome.error.suggestion and "bubblewrap" not in outcome.error.suggestion
 
 
 @pytest.mark.matrix("starts a container")

@@ -331,3 +331,12 @@ async def test_a_folder_can_be_listed_as_itself(app: App, work: Path) -> None:
     (work / "sub" / "a.txt").touch()
     outcome = await app.invoke("list_directory", {"path": "sub", "self": True})
     assert [(entry["name"], entry["type"]) for entry in outcome.output["entries"]] == [("sub", "directory")]
+
+
+@pytest.mark.requirement("BUILTIN-2")
+@pytest.mark.parametrize("tool", ["read_file", "list_directory"])
+async def test_a_path_that_leads_out_is_answered_with_the_way_to_the_working_directory(app: App, tool: str) -> None:
+    error = (await app.invoke(tool, {"path": "../outside.txt"})).error
+    assert error is not None and error.code == "SECURITY_VIOLATION"
+    assert error.suggestion is not None and "below the working directory" in error.suggestion
+    assert "--workspace" in error.suggestion and "paths.allowed" not in error.suggestion

@@ -145,7 +145,24 @@ async def test_that_call_is_governed_as_its_own() -> None:
 async def test_with_neither_it_says_what_to_set_up() -> None:
     async with opened() as app:
         error = failed(await app.invoke("search_engine", {"query": "lamps"}), "MISSING_AUTH")
-        assert "search.searxng_url" in error.suggestion
+        assert "search.searxng_url" in error.message
+
+
+async def test_with_neither_nobody_is_asked_and_explain_says_so() -> None:
+    asked: list[Any] = []
+    async with App.open(os.devnull, database_url="memory://") as app:
+        app.approvals.add_approver(asked.append)
+        failed(await app.invoke("search_engine", {"query": "lamps"}), "MISSING_AUTH")
+        explained = await app.explain("search_engine", {"query": "lamps"})
+        assert (explained.verdict, explained.gates[-1].gate) == ("deny", "search")
+        assert "search.searxng_url" in explained.reason
+        app.tools.register(offering([]))
+        assert (await app.explain("search_engine", {"query": "lamps"})).verdict == "ask"
+    assert asked == []
+
+
+async def test_there_must_be_something_to_look_for() -> None:
+    async with searxng(Said(200, {"results": []})) as (_, app):
         failed(await app.invoke("search_engine", {"query": "  "}), "INVALID_INPUT")
 
 

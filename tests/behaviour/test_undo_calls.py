@@ -135,6 +135,8 @@ def test_a_beginning_will_do_if_it_is_the_only_one(terminal: Terminal) -> None:
     assert several.code == 1
     assert several.json["error"]["code"] == "NOT_FOUND"
     assert first in (several.json["error"]["suggestion"] or "")
+    short = terminal("undo", first[:4], "--json").json["error"]
+    assert short["message"] == f"2 calls begin with {first[:4]}."
     assert terminal("undo", second[: len(common) + 1], "--json").json["call_id"] == second
     assert terminal("undo", first).code == 0
 
@@ -164,3 +166,15 @@ def test_the_call_of_another_tenant_is_not_found(terminal: Terminal) -> None:
     call_id = saved(terminal, "new", "--tenant", "acme")
     assert terminal("undo", call_id, "--json").json["error"]["code"] == "NOT_FOUND"
     assert terminal("undo", call_id, "--tenant", "acme").code == 0
+
+
+def test_a_beginning_that_is_too_short_says_so(terminal: Terminal) -> None:
+    call_id = saved(terminal)
+    refused = terminal("undo", call_id[:4], "--json").json["error"]
+    assert "too short" in refused["message"] and "6 characters" in refused["suggestion"]
+    assert (terminal.folder / "a.txt").read_text() == "new"
+
+
+def test_a_call_without_backups_says_how_commits_are_undone(terminal: Terminal) -> None:
+    call_id = terminal("call", "echo", "text=x", "--json").json["id"]
+    assert "git revert" in terminal("undo", call_id, "--json").json["error"]["suggestion"]

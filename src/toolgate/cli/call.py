@@ -155,7 +155,16 @@ async def _call(
         logs = await _logs(app, outcome.id) if options.verbose else []
         if as_json() or outcome.error is None:
             return outcome, None, logs
+        if options.yes and (inner := _inner_tool(outcome)) is not None:
+            words = f"--yes approves {name} alone. To let {inner} run without asking for a while, then call again: "
+            return outcome, f"{words}`toolgate grants add {inner} --for 1h{naming(actor)}`.", logs
         return outcome, await _advice(app, name, actor, outcome.error.code), logs
+
+
+def _inner_tool(outcome: Outcome) -> str | None:
+    """The tool of a call inside the call that waits for a person; None if it is the call itself that waits."""
+    details = None if outcome.error is None or outcome.pending is None else outcome.error.details
+    return (details or {}).get("tool") if "outer_tool" in (details or {}) else None
 
 
 async def _logs(app: App, id: str) -> list[dict[str, str]]:

@@ -41,11 +41,13 @@ async def undo(
 async def _one(app: App, beginning: str, actor: Actor) -> str:
     """The id of the one call that begins so."""
     found = await app.undo.calls(beginning, actor)
-    if len(found) == 1 and len(beginning) >= MIN_PREFIX_CHARS:
-        return found[0]
-    if beginning in found or not found or len(beginning) < MIN_PREFIX_CHARS:
+    if beginning in found or not found:
         return beginning
-    raise NotFound(f"{len(found)} calls begin with {beginning}.", suggestion=f"Name one: {', '.join(found[:5])}.")
+    if len(found) > 1:
+        raise NotFound(f"{len(found)} calls begin with {beginning}.", suggestion=f"Name one: {', '.join(found[:5])}.")
+    if len(beginning) < MIN_PREFIX_CHARS:
+        raise NotFound(f"{beginning} is too short.", suggestion=f"Give at least {MIN_PREFIX_CHARS} characters of the id.")
+    return found[0]
 
 
 def _summary(done: list[Undone], *, dry_run: bool) -> str:

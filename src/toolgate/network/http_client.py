@@ -83,6 +83,11 @@ class HttpClient:
         found = parse_url(url)
         return self._allowed.leave(found.host, found.port) == "any"
 
+    def check(self, url: str) -> None:
+        """Raises as `request` for a URL that is refused as it is written, whatever its host resolves to."""
+        if not self.is_allowed(url):
+            self._judge(parse_url(url))
+
     async def request(
         self,
         method: str,
@@ -134,16 +139,22 @@ class HttpClient:
     async def _addresses(self, url: Url, tenant: str | None, *, trusted: bool) -> list[str]:
         """The addresses of a host that may be connected to. Raises Denied, or NotReached if it has none."""
         anywhere = trusted or self._allowed.leave(url.host, url.port) == "any"
-        if not anywhere and url.port not in self._ports:
-            raise refused_url(
-                f"port {url.port} is not among the allowed ports", "An operator can allow it in the setting `network.ports`."
-            )
-        if not anywhere and not is_address(url.host) and is_local_name(url.host):
-            raise _private(url)
+        if not anywhere:
+            self._judge(url)
         addresses = [url.host] if is_address(url.host) else await self._resolved(url, tenant)
         if not anywhere and not all(is_public(address) and not is_own(address) for address in addresses):
             raise _private(url)
         return addresses
+
+    def _judge(self, url: Url) -> None:
+        """Raises Denied for what no name server can make public. The host comes first: for a private one, `network.ports`
+        would not help."""
+        if not is_public(url.host) if is_address(url.host) else is_local_name(url.host):
+            raise _private(url)
+        if url.port not in self._ports:
+            raise refused_url(
+                f"port {url.port} is not among the allowed ports", "An operator can allow it in the setting `network.ports`."
+            )
 
     async def _resolved(self, url: Url, tenant: str | None) -> list[str]:
         try:
@@ -158,7 +169,7 @@ class HttpClient:
 def _private(url: Url) -> Denied:
     return refused_url(
         f"{url.host} is a host of this machine or of a private network",
-        f"An operator can allow it: `network.allow: [{url.authority.removesuffix(f':{url.port}')}:{url.port}]`.",
+        f"An operator can allow it: `network.allow: [{url.address}]`.",
     )
 
 
@@ -177,7 +188,8 @@ async def _exchanged(request: Request, addresses: Sequence[str], most: int, *, c
         raise ToolError(f"The answer of {host} is not compressed as it says.") from None
     except http.Broken as error:
         if not backend.connected or http.is_connect_error(error):
-            raise NotReached("CONNECTION_ERROR", f"{host} cannot be reached: {http.words(error)}.") from None
+            words = f"{request.url.address} cannot be reached: {http.words(error)}."
+            raise NotReached("CONNECTION_ERROR", words) from None
         raise Failed(
             "CONNECTION_ERROR", f"The connection to {host} broke before the answer: {http.words(error)}.", retryable=again
         ) from None

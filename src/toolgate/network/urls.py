@@ -38,6 +38,11 @@ class Url(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == SCHEME_PORTS[self.scheme] else f"{host}:{self.port}"
 
+    @property
+    def address(self) -> str:
+        """Host and port, as settings name them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.target}"
 

@@ -248,7 +248,7 @@ class Sandbox:
 
         async def run(folder: ProgramFolder | None) -> CommandResult:
             async with self._room(depth):
-                with _as_unavailable():
+                with _as_unavailable(what="No container can be run"):
                     return await docker.run(image, command, self._within(seconds), workspace=folder, environment=environment)
 
         return await self._in_folder(workspace, run, has_layers=False)
@@ -416,8 +416,8 @@ def _key(language: str, code: str) -> bytes:
 
 
 @contextmanager
-def _as_unavailable() -> Iterator[None]:
+def _as_unavailable(**words: str) -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        raise unavailable(error.message, error.suggestion) from error
+        raise unavailable(error.message, error.suggestion, **words) from error

@@ -54,11 +54,11 @@ class CommandResult(RunResult, frozen=True, kw_only=True):
     exit_code: int
 
 
-def unavailable(why: str, suggestion: str | None = None) -> NotReached:
+def unavailable(why: str, suggestion: str | None = None, what: str = "No sandbox can be had") -> NotReached:
     """The error where nothing can hold code: it is not run."""
     return NotReached(
         "SANDBOX_UNAVAILABLE",
-        f"No sandbox can be had: {why}",
+        f"{what}: {why}",
         suggestion=suggestion or "`toolgate doctor` shows what was tried. On Debian: apt-get install bubblewrap.",
     )
 

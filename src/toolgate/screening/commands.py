@@ -152,7 +152,7 @@ class CommandRules:
             denied = any(fnmatchcase(known, rule[0].lower()) for known in (program.lower(), name))
             if denied and denies(rule[1:], words[1:]):
                 raise _refuse(f"{' '.join((program.lower(), *rule[1:]))} is never run")
-        start = self._allowed(words)
+        start = self._allowed(words, jailed)
         if name in WRAPPERS:
             self._check(self._wrapped(name, words), depth + 1, jailed)
             return
@@ -182,7 +182,7 @@ class CommandRules:
             raise _refuse("a program's name has letters, digits and ._+- only")
         return program
 
-    def _allowed(self, words: list[str]) -> int:
+    def _allowed(self, words: list[str], jailed: bool) -> int:
         """The number of words of the longest matching entry; 0 if it does not name the program itself."""
         fits = [
             0 if "*" in entry[0] else len(entry) for entry in self.allow if entry != ANY_PROGRAM and _begins(words, entry)
@@ -191,7 +191,9 @@ class CommandRules:
             return max(fits)
         if ANY_PROGRAM in self.allow:
             return 0
-        raise self._unknown(words[0], "is not on the list of allowed commands, at least not with these words after it")
+        raise self._unknown(
+            words[0], "is not on the list of allowed commands, at least not with these words after it", jailed
+        )
 
     def _wrapped(self, name: str, words: list[str]) -> list[str]:
         line = "".join(f"{word}\0" for word in words[1:])
@@ -200,9 +202,19 @@ class CommandRules:
             raise _refuse(f"{name} is given options that hide what it runs")
         return line[own.end() :].split("\0")[:-1]
 
-    def _unknown(self, program: str, words: str) -> Denied:
-        listed = ", ".join(" ".join(entry) for entry in self.allow) or "nothing"
+    def _unknown(self, program: str, words: str, jailed: bool = False) -> Denied:
+        hosted = {entry for entry, hosts in self._entries if hosts is not None}
+        lacking = {entry for entry in self.allow if entry not in hosted and _needs_network(entry)} if jailed else set()
+        listed = ", ".join(" ".join(entry) for entry in self.allow if entry not in lacking) or "nothing"
+        others = ", ".join(" ".join(entry) for entry in self.allow if entry in lacking)
+        listed = f"{listed}; these lack a network or a daemon in the sandbox: {others}" if others else listed
         return _refuse(f"{program} {words}", f"Allowed is: {listed}. The setting commands.allow says so.")
+
+
+def _needs_network(entry: Sequence[str]) -> bool:
+    from toolgate.screening.network_commands import network_use
+
+    return bool(entry) and network_use(entry, ()) is not None
 
 
 def _weight(entry: Sequence[str]) -> int:

@@ -78,7 +78,7 @@ def network_use(words: Sequence[str], folders: Sequence[Path]) -> NetworkUse | N
         return None  # the repository is a folder
     if _fetches(program, first, plain) or list(words) == ["yarn"]:
         spoken = f"{words[0]} {first}" if first and program not in ALWAYS else words[0]
-        return NetworkUse(f"{spoken} needs a network", NPM_ADVICE if program == "npm" else "")
+        return NetworkUse(f"{spoken} needs a network and has none in the sandbox", NPM_ADVICE if program == "npm" else "")
     return None
 
 
@@ -103,12 +103,14 @@ def _package(program: str, arguments: Sequence[str], folders: Sequence[Path]) ->
         # os.path, which takes a name that no file can have for one that is not there
         if os.path.exists(place / name) or os.path.exists(place / ".bin" / name.rpartition("/")[2]):  # noqa: PTH110
             return None
-    return NetworkUse(f"{program} would have to fetch {name}, which is not installed here,", NPM_ADVICE)
+    return NetworkUse(
+        f"{program} would have to fetch {name}, which is not installed here, and has no network in the sandbox", NPM_ADVICE
+    )
 
 
 def _daemon(program: str) -> NetworkUse:
     return NetworkUse(
-        f"{program} has its daemon do the work, which is not in the sandbox and cannot be reached from it,",
+        f"{program} has its daemon do the work, which is not in the sandbox and cannot be reached from it",
         "Build images outside of Toolgate; the tool docker_run runs those that are there.",
         helped_by_hosts=False,
     )

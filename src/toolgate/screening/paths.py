@@ -22,7 +22,7 @@ from toolgate.errors import Denied
 from toolgate.screening.filenames import hidden_in_home, holds, is_inside, runs, runs_by_name
 from toolgate.screening.folder_search import MAGIC, FolderLookups, LookupLimitExceeded, slashed
 from toolgate.screening.lookalikes import fold, fold_lower
-from toolgate.screening.safe_open import PathEscape, name_of, open_beneath, open_plainly
+from toolgate.screening.safe_open import ESCAPE_ADVICE, PathEscape, name_of, open_beneath, open_plainly
 from toolgate.screening.toolgate_files import own_by_content
 
 MAX_PATH_CHARS = 4096
@@ -111,7 +111,7 @@ class SensitivePaths:
         try:
             opened = open_plainly(base, path) if root is None else open_beneath(root, base, path)
         except PathEscape as escape:
-            raise self._denied(str(escape)) from None
+            raise self._denied(str(escape), ESCAPE_ADVICE) from None
         try:
             refused = self._judge_opened(opened)
             if refused is not None:
@@ -121,8 +121,8 @@ class SensitivePaths:
             raise
         return os.fdopen(opened, "rb")
 
-    def _denied(self, reason: str) -> Denied:
-        return Denied("SECURITY_VIOLATION", f"The file is refused: {reason}.", suggestion=PATH_ADVICE, reason=reason)
+    def _denied(self, reason: str, advice: str = PATH_ADVICE) -> Denied:
+        return Denied("SECURITY_VIOLATION", f"The file is refused: {reason}.", suggestion=advice, reason=reason)
 
     # -- how a path can be read
 

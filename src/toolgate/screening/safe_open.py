@@ -22,6 +22,12 @@ TRIES = 20
 """The kernel says EAGAIN when folders are moved about while it looks."""
 
 
+ESCAPE_ADVICE = (
+    "Name a file below the working directory, by a path relative to it. "
+    "Whoever runs Toolgate chooses that directory (--workspace)."
+)
+
+
 class PathEscape(Exception):
     """The path leads out of the folder that it must stay in."""
 

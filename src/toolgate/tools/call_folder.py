@@ -12,7 +12,7 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.sandbox.jail import ProgramFolder
 from toolgate.sandbox.workspace_scan import ProtectedPaths
 from toolgate.sandbox.workspaces import Workspaces
-from toolgate.screening.safe_open import PathEscape, folder_beneath, name_of, open_beneath
+from toolgate.screening.safe_open import ESCAPE_ADVICE, PathEscape, folder_beneath, name_of, open_beneath
 from toolgate.threads import to_thread
 
 GONE = (errno.ENOENT, errno.ENOTDIR)
@@ -93,7 +93,7 @@ def refused(reason: str) -> Denied:
     return Denied(
         "SECURITY_VIOLATION",
         f"The path is refused: {reason}.",
-        suggestion="Name a file below the working directory, by a path relative to it.",
+        suggestion=ESCAPE_ADVICE,
         reason=reason,
     )
 

@@ -14,7 +14,7 @@ from toolgate.network.http_client import HttpClient
 from toolgate.network.http_response import HttpResponse
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
-from toolgate.tools.web import check_encrypted, service_error
+from toolgate.tools.web import URL_CHECK, check_encrypted, service_error
 
 MAX_ANSWER_BYTES = 2_000_000
 MAX_GRAPHQL_ERRORS = 5
@@ -45,6 +45,7 @@ class ApiAnswer(TypedDict):
     category="api",
     timeout=130,
     tags=["rest", "graphql"],
+    hooks=[URL_CHECK],
     capabilities=[
         Capability(
             action="request", description="Make an HTTP request to a REST or GraphQL API", requires_confirmation=True

@@ -14,6 +14,7 @@ from toolgate.network.http_response import HttpResponse
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 from toolgate.sandbox.helper_process import run_helper
+from toolgate.services.call_checks import CallCheck
 
 MAX_PAGE_BYTES = 2_000_000
 MAX_TEXT_CHARS = 100_000
@@ -41,6 +42,16 @@ def check_encrypted(ctx: InvokeContext, client: HttpClient, url: str) -> None:
     """Raises Denied if a secret among the arguments would be sent in the clear to a host that the operator did not name."""
     if ctx.injected and not url.lower().startswith("https:") and not client.is_allowed(url):
         raise Denied("SECURITY_VIOLATION", "A secret is sent over https only.", suggestion="Use an https URL.")
+
+
+def _check_url(ctx: InvokeContext) -> None:
+    """Raises for a URL that is refused as it is written. A secret reference in it is judged when it is known."""
+    url = (ctx.arguments or {}).get("url")
+    if isinstance(url, str) and "{{" not in url:
+        ctx.get(HttpClient).check(url)
+
+
+URL_CHECK = CallCheck("network", _check_url, "its URL may be requested")
 
 
 def service_error(response: HttpResponse, host: str) -> ToolError:
@@ -72,6 +83,7 @@ def _is_text(response: HttpResponse) -> bool:
     category="api",
     timeout=70,
     tags=["executor", "web"],
+    hooks=[URL_CHECK],
     capabilities=[Capability(action="fetch", description="Fetch the content of a URL", estimated_time_ms=2_000)],
     errors=[
         ErrorCase(

@@ -12,6 +12,7 @@ from toolgate.model import Capability, ErrorCase, Example
 from toolgate.network.searxng import SearchResult, SearxngClient, search_result
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
+from toolgate.services.call_checks import CallCheck, ToolNames
 
 SEARCH_SECONDS = 20.0
 MAX_TEXT_RESULT_CHARS = 4_000
@@ -35,11 +36,29 @@ class SearchResults(TypedDict):
     results: list[FoundPage]
 
 
+def _check_engine(ctx: InvokeContext) -> None:
+    """Raises Denied where there is neither a SearXNG nor a tool that searches."""
+    searxng: SearxngClient = ctx.get(SearxngClient)
+    tools: ToolNames = ctx.get(ToolNames)
+    if searxng.url is None and not tools.has("web_search", ctx.actor.tenant):
+        raise _no_engine()
+
+
+def _no_engine() -> Denied:
+    return Denied(
+        "MISSING_AUTH",
+        "No search engine is set up.",
+        suggestion="Set `search.searxng_url`, or run `toolgate servers add brave-search`.",
+        details={"missing": "search.searxng_url"},
+    )
+
+
 @tool(
     tier="external_api",
     category="search",
     timeout=60,
     tags=["agent", "web"],
+    hooks=[CallCheck("search", _check_engine, "a search engine is set up")],
     capabilities=[Capability(action="search", description="Search the web", estimated_time_ms=2_000)],
     errors=[
         ErrorCase("MISSING_AUTH", "no search engine is set up", "set `search.searxng_url`, or add the server brave-search"),
@@ -70,12 +89,7 @@ async def _by_mcp(ctx: InvokeContext, query: str, count: int) -> list[SearchResu
     """The results of the tool `web_search`, which is governed, asked about and paid as itself."""
     outcome = await ctx.call_tool("web_search", query=query, count=count)
     if outcome.error is not None and outcome.error.code == "TOOL_NOT_FOUND":
-        raise Denied(
-            "MISSING_AUTH",
-            "No search engine is set up.",
-            suggestion="Set `search.searxng_url`, or run `toolgate servers add brave-search`.",
-            details={"missing": "search.searxng_url"},
-        )
+        raise _no_engine()
     outcome.raise_for_status()
     return list(_results(outcome.output))[:count]
 

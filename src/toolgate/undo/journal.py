@@ -214,7 +214,8 @@ class Journal:
             raise NoBackup(
                 f"There is nothing to undo for call {call_id:.64}.",
                 suggestion=f"Backups are kept for {self._keep_days:g} days, of calls that changed files; only the user who "
-                "made a call undoes it (`toolgate undo CALL_ID --tenant T --user U`).",
+                "made a call undoes it (`toolgate undo CALL_ID --tenant T --user U`). "
+                "Commits are undone with git: `git revert`.",
             )
         pending = [row for row in found if row.undone_at is None]
         if not pending:

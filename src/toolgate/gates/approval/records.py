@@ -122,7 +122,7 @@ def pending(row: ApprovalRow, at: datetime) -> Pending:
     if row.outer_call is not None:
         needs = f"{row.outer_tool} waits for an approval of a call inside it: {needs}"
         advice = f"{advice} What {row.outer_tool} did before is kept, and not done again."
-        details |= {"outer_tool": row.outer_tool or "", "outer_call": row.outer_call}
+        details |= {"tool": row.tool_name, "outer_tool": row.outer_tool or "", "outer_call": row.outer_call}
     return Pending(
         "APPROVAL_REQUIRED",
         needs,

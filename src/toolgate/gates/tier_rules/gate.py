@@ -199,7 +199,7 @@ def _reach(entry: Entry, found: Guarded, reach: "CommandReach", cwd: Path | None
         begins = " ".join(reach.words[:2])
         entry_text = f"{{command: {begins}, hosts: [HOST]}}"
         advice = f"Whoever runs Toolgate can name its hosts in the setting {setting}: {entry_text}. {advice}".strip()
-    raise _denied(entry, found, f"is a command that cannot run here: {use.why} and has none in the sandbox", advice)
+    raise _denied(entry, found, f"is a command that cannot run here: {use.why}", advice)
 
 
 def _check_query(entry: Entry, name: str, sql: Any) -> None:

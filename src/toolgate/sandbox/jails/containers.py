@@ -94,9 +94,14 @@ class Engine:
 
     async def machine(self) -> str:
         """The architecture of the engine that answers; raises Unavailable if none does."""
-        said = await self.ask("version", "--format", "{{.Server.Arch}}", seconds=ENGINE_PROBE_SECONDS)
+        name = self.command[0]
+        try:
+            said = await self.ask("version", "--format", "{{.Server.Arch}}", seconds=ENGINE_PROBE_SECONDS)
+        except Unavailable as error:
+            advice = f"Install and start it (for Docker: `systemctl start docker`); `{name} version` must answer."
+            raise Unavailable(f"the container engine cannot be reached: {error.message}", suggestion=advice) from error
         if said not in MACHINES:
-            raise Unavailable(f"the engine of {self.command[0]} runs on {said or 'nothing'}, which is not known here")
+            raise Unavailable(f"the engine of {name} runs on {said or 'nothing'}, which is not known here")
         return MACHINES[said]
 
     async def volumes(self, image: str) -> tuple[str, ...]:
@@ -107,7 +112,8 @@ class Engine:
             told = await self.ask("image", "inspect", "--format", "{{json .Config.Volumes}}", image)
         except Unavailable as error:
             words = f"the image {image} cannot be used: {error.message}"
-            raise Unavailable(f"{words} (`{self.command[0]} pull {image}` fetches it)") from error
+            advice = f"Whoever runs Toolgate can fetch it: `{self.command[0]} pull {image}`."
+            raise Unavailable(words, suggestion=advice) from error
         return tuple(sorted(orjson.loads(told) or {}))
 
     async def kill(self, name: str) -> bool:
