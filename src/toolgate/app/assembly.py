@@ -73,7 +73,7 @@ from toolgate.sandbox.npm.installer import NpmInstaller
 from toolgate.sandbox.repository import CommitAuthors
 from toolgate.sandbox.runner import SandboxRunner
 from toolgate.sandbox.workspaces import Workspaces
-from toolgate.services.call_checks import ToolNames
+from toolgate.services.call_checks import ToolLookup
 from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.chain import HeadFile
@@ -308,7 +308,7 @@ class Parts:
         """The clients of external services."""
         self.services = make_services(self.settings.services, self.http, self.secrets.lend)
         self.providers.everywhere.update(self.services)
-        self.providers.everywhere[ToolNames] = ToolNames(self.catalog.find)
+        self.providers.everywhere[ToolLookup] = ToolLookup(self.catalog.find)
 
     def _make_conversation(self) -> None:
         """What agents leave for people, and for their own next turn."""

@@ -33,7 +33,7 @@ class CallCheck(Hook):
         return None
 
 
-class ToolNames(NamedTuple):
+class ToolLookup(NamedTuple):
     """Tells tools which other tools there are, without calling them."""
 
     find: Callable[[str, str], object | None]

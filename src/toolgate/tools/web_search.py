@@ -12,7 +12,7 @@ from toolgate.model import Capability, ErrorCase, Example
 from toolgate.network.searxng import SearchResult, SearxngClient, search_result
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
-from toolgate.services.call_checks import CallCheck, ToolNames
+from toolgate.services.call_checks import CallCheck, ToolLookup
 
 SEARCH_SECONDS = 20.0
 MAX_TEXT_RESULT_CHARS = 4_000
@@ -39,7 +39,7 @@ class SearchResults(TypedDict):
 def _check_engine(ctx: InvokeContext) -> None:
     """Raises Denied where there is neither a SearXNG nor a tool that searches."""
     searxng: SearxngClient = ctx.get(SearxngClient)
-    tools: ToolNames = ctx.get(ToolNames)
+    tools: ToolLookup = ctx.get(ToolLookup)
     if searxng.url is None and not tools.has("web_search", ctx.actor.tenant):
         raise _no_engine()
 
