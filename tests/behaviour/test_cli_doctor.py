@@ -42,7 +42,7 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     assert names == [
         "python", "extras", "project", "settings", "home", "database", "audit log", "tools", "policy", "redis",
         "credentials", "waiting", "sandbox", "servers", "memory", "model", "timezone",
-        "tokenizer", "secrets", "dates", "telemetry",
+        "search", "services", "programs", "tokenizer", "secrets", "dates", "telemetry",
     ]  # fmt: skip
 
 
@@ -59,6 +59,41 @@ def test_the_model_its_key_and_the_time_zone_are_shown(terminal: Terminal) -> No
     assert zone["message"] == "UTC, and 1 other for tenants and users"
     terminal.set("TOOLGATE_SECRET_MODEL_API_KEY", "k")
     assert next(one["status"] for one in terminal("doctor", "--json").json["checks"] if one["name"] == "model") == "ok"
+
+
+@pytest.mark.requirement("DOOR-6", "BUILTIN-1")
+def test_what_built_in_tools_lack_is_shown_and_is_no_fault(terminal: Terminal) -> None:
+    done = terminal("doctor", "--json")
+    search, services = ({one["name"]: one for one in done.json["checks"]}[name] for name in ("search", "services"))
+    assert (done.code, search["status"], services["status"]) == (0, "unused", "unused")
+    assert "search.searxng_url" in search["advice"]
+    assert "stripe_create_payment (STRIPE_SECRET_KEY)" in services["message"]
+    assert "vercel_deploy (VERCEL_TOKEN)" in services["message"]
+    terminal.set("TOOLGATE_SEARCH__SEARXNG_URL", "https://searx.example.com/")
+    terminal.set("TOOLGATE_SECRET_STRIPE_SECRET_KEY", "sk_test_1")
+    terminal.set("TOOLGATE_TOOLS", '{"vercel_deploy": {"enabled": false}}')
+    checks = terminal("doctor", "--json").json["checks"]
+    [search] = [one for one in checks if one["name"] == "search"]
+    assert (search["status"], search["message"]) == ("ok", "search_engine asks the SearXNG at searx.example.com")
+    ready, lacking = [one for one in checks if one["name"] == "services"]
+    assert (ready["status"], ready["message"]) == ("ok", "with a key: stripe_create_payment")
+    assert "vercel" not in lacking["message"]
+    assert "sk_test_1" not in str(checks)
+
+
+@pytest.mark.requirement("DOOR-6", "BUILTIN-1")
+def test_programs_that_tools_run_are_looked_for(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = terminal.folder / "bin"
+    monkeypatch.setattr("toolgate.sandbox.runtimes.shell.SYSTEM_PATH", ())
+    folder.mkdir()
+    for name in ("git", "node"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    terminal.set("TOOLGATE_SANDBOX__PROGRAMS", json.dumps([str(folder)]))
+    found = check(terminal, "programs")
+    assert (found["status"], found["message"]) == ("unused", "not found: npm; npm_install cannot be used")
+    (folder / "node").rename(folder / "npm")
+    assert check(terminal, "programs")["message"] == "not found: node; npm_install cannot be used"
 
 
 @pytest.mark.requirement("DOOR-6", "SBX-2")

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from toolgate import __version__
 from toolgate.app.app import App
 from toolgate.app.checks import Check, ask_policy
+from toolgate.app.checks.builtin_tools import builtin_checks
 from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.models import model_checks
 from toolgate.app.checks.servers import server_checks
@@ -431,6 +432,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("servers", server_checks),
     ("memory", memory_checks),
     ("model", model_checks),
+    ("search", builtin_checks),
     ("optional", _optional),
 )
 """The checks of an App that is open, each by the name that a check of it has which fails."""

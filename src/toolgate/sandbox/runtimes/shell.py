@@ -24,8 +24,7 @@ def spec(
     """The process to jail for a command; raises InvalidInput if there is no such program."""
     if not argv or not argv[0]:
         raise InvalidInput("The command is empty.")
-    path = (*(str(folder.resolve()) for folder in programs), *SYSTEM_PATH)
-    found = argv[0] if argv[0].startswith("/") else shutil.which(argv[0], path=os.pathsep.join(path))
+    found = argv[0] if argv[0].startswith("/") else find_program(argv[0], programs)
     if found is None:
         raise InvalidInput(
             f"There is no program {argv[0]!r} here.", suggestion="The setting sandbox.programs can name more."
@@ -35,9 +34,18 @@ def spec(
         argv=(found, *argv[1:]),
         environment=tuple(sorted({"LANG": "C.UTF-8", **(environment or {})}.items())),
         readable=tuple(_root_of(folder) for folder in programs),
-        path=path,
+        path=_search_path(programs),
         limits=limits,
     )
+
+
+def find_program(name: str, programs: Sequence[Path]) -> str | None:
+    """The path of a program that commands may run; None: it is neither in these folders nor in the system's."""
+    return shutil.which(name, path=os.pathsep.join(_search_path(programs)))
+
+
+def _search_path(programs: Sequence[Path]) -> tuple[str, ...]:
+    return (*(str(folder.resolve()) for folder in programs), *SYSTEM_PATH)
 
 
 def _root_of(folder: Path) -> Path:
