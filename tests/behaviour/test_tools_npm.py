@@ -162,6 +162,17 @@ async def test_a_registry_that_does_not_answer(tmp_path: Path, registry: NpmRegi
         assert list(session_folder(app).iterdir()) == []
 
 
+async def test_a_registry_at_a_private_address_is_named_with_the_setting_that_allows_it(
+    tmp_path: Path, registry: NpmRegistry
+) -> None:
+    async with installing(tmp_path / "home", registry, registries={"npm": "http://registry.test"}) as app:
+        outcome = await install(app, package="left")
+        words = failed(outcome, "CONNECTION_ERROR")
+        assert "registry.test:80 resolves to an address of a private network" in words
+        assert "npm: {hosts: [registry.test:80]}" in words
+    assert registry.fetched == []
+
+
 async def test_without_a_registry_nothing_is_installed(tmp_path: Path, registry: NpmRegistry) -> None:
     async with installing(tmp_path / "home", registry, registries={"npm": None}) as app:
         assert "registries.npm" in failed(await install(app, package="left"), "CONNECTION_ERROR")

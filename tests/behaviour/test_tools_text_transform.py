@@ -370,3 +370,20 @@ async def test_a_long_translation_is_not_cut_on_its_way() -> None:
     ):
         answer = await run(app, "word", "translate", targetLanguage="German")
     assert answer["translation"] == long
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "asks"),
+    [
+        ("text_transform", {"text": "x", "operation": "summarize"}, True),
+        ("text_transform", {"text": "x", "operation": "word_count"}, False),
+        ("json_parser", {"text": "x", "schema": {"type": "object"}}, True), ("json_parser", {"text": "x"}, False),
+    ],
+)  # fmt: skip
+async def test_explain_says_whether_a_model_may_be_asked(tool: str, arguments: dict[str, Any], asks: bool) -> None:
+    async with memory_app(model={"name": "m", "base_url": "http://127.0.0.1:1/v1", "secret": None}) as app:
+        explained = await app.explain(tool, arguments)
+        assert explained.verdict == "run" and explained.gates[-1].gate == "model"
+        assert ("deep_reasoning" in explained.gates[-1].reason) is asks
+    async with memory_app() as app:
+        assert "deep_reasoning" not in (await app.explain(tool, arguments)).gates[-1].reason

@@ -4,7 +4,7 @@ The base URL is the operator's setting, so its address may be private; the key i
 in whatever comes of the call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -156,3 +156,19 @@ def _lacking(ctx: InvokeContext) -> str | None:
     except Denied as error:
         return str(error)
     return missing and f"The key of the language model is not set. `toolgate secrets set {missing}` sets it."
+
+
+class ModelUse:
+    """Says in `toolgate explain` that a call may ask a model: by a call of deep_reasoning, which is governed as that."""
+
+    def __init__(self, asks: Callable[[Mapping[str, Any]], bool]) -> None:
+        """`asks`: tells of the arguments of a call whether they are something for a model."""
+        self._asks = asks
+
+    def explain(self, ctx: InvokeContext) -> GateVerdict:
+        models: LanguageModels = ctx.get(LanguageModels)
+        if not self._asks(ctx.arguments or {}):
+            return GateVerdict("model", "pass", "none is asked")
+        if not models.is_configured(ctx.actor):
+            return GateVerdict("model", "pass", "none is configured, so none is asked")
+        return GateVerdict("model", "pass", "it may call deep_reasoning, which passes these gates as a call of its own")

@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from toolgate.network.addresses import is_own, is_public, split_port
+from toolgate.network.addresses import canonical, is_own, is_public, split_port
 from toolgate.network.allowed_hosts import AllowedHosts, ForwardedPort
 from toolgate.network.resolver import BoundedResolver, Resolve, resolve
 from toolgate.tasks import start_task
@@ -37,6 +37,7 @@ RELAY_CHUNK_BYTES = 65_536
 REFUSAL_LOG_SECONDS = 60.0
 """The same refusal is logged once in this time."""
 MAX_LOGGED_REFUSALS = 100
+MAX_TOLD_PRIVATE = 4
 INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d ")
 """The first line of an answer after which another comes: 100 Continue."""
 
@@ -59,6 +60,8 @@ class EgressProxy:
     ) -> None:
         """`owner`: for the log. `setting`: where the hosts are named."""
         self.refusals = 0
+        self.private: dict[str, None] = {}
+        """Some of the allowed hosts, with their ports, that were refused because they resolve to private addresses."""
         self._owner = owner
         self._hosts = hosts
         self._setting = setting
@@ -145,6 +148,8 @@ class EgressProxy:
         fit = [address for address in addresses if leave == "any" or (is_public(address) and not is_own(address))]
         if not fit:
             self._note(host, port, "it resolves to a private address")
+            if len(self.private) < MAX_TOLD_PRIVATE:
+                self.private[f"{canonical(host) or 'a host'}:{port}"] = None
             raise ProxyRefusal(
                 "403 Forbidden",
                 f"{host} resolves to a private address; to allow it, name it with its port in {self._setting}.",

@@ -147,7 +147,7 @@ def checked(made: Any) -> Any:
     """A hook, if it is one. Raises `TypeError` or `ValueError` otherwise."""
     hash(made)
     check_limits(made, STAGES)
-    if not any(callable(getattr(made, stage, None)) for stage in STAGES):
+    if not any(callable(getattr(made, method, None)) for method in (*STAGES, "explain")):
         raise TypeError(f"{_name(made)} is no hook: it has no method named like a stage, such as will_execute")
     return made
 

@@ -208,6 +208,7 @@ class Sandbox:
             with _as_unavailable():
                 process = await jail.start(spec)
             timer = asyncio.get_running_loop().call_later(limits.seconds, process.kill, "time")
+            proxy: EgressProxy | None = None
             with UpperLayer() as upper:
                 try:
                     proxy = None if network is None else await _proxy_of(network, process)
@@ -228,7 +229,7 @@ class Sandbox:
         return CommandResult(
             exit_code=code, stdout=out, stderr=errors, stopped=stopped, limits=limits, jail=jail.name,
             enforced=jail.enforces() if network is None else {**jail.enforces(), "network": network.means},
-            seconds=perf_counter() - begun, left=left,
+            seconds=perf_counter() - begun, left=left, private_hosts=() if proxy is None else tuple(proxy.private),
         )  # fmt: skip
 
     async def run_container(

@@ -52,6 +52,8 @@ class CommandResult(RunResult, frozen=True, kw_only=True):
     """The result of a command."""
 
     exit_code: int
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that it may reach but was kept from, because they resolve to private addresses."""
 
 
 def unavailable(why: str, suggestion: str | None = None, what: str = "No sandbox can be had") -> NotReached:

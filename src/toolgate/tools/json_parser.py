@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.llm.json_answers import JsonAnswer, JsonFinder, Method
-from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels
+from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels, ModelUse
 from toolgate.model import Capability, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
@@ -33,6 +33,7 @@ class ParsedJson(TypedDict, total=False):
     tags=["json", "text"],
     capabilities=[Capability(action="parse", estimated_time_ms=100), "extract", "repair"],
     timeout=MODEL_CALL_SECONDS,
+    hooks=[ModelUse(lambda arguments: arguments.get("schema") is not None)],
     pure=True,
     errors=[
         ErrorCase("INVALID_INPUT", "the schema is no JSON Schema, or refers to another document", "Correct the schema."),

@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from toolgate.errors import CallError, InvalidInput, ToolError, ToolgateError
 from toolgate.llm.json_answers import JsonFinder
-from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels, no_model
+from toolgate.llm.models import MODEL_CALL_SECONDS, LanguageModels, ModelUse, no_model
 from toolgate.model import Capability, ErrorCase, Example
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
@@ -72,6 +72,7 @@ class Transformed(TypedDict, total=False):
         *("translate", "extract_entities", "sentiment", "keywords", "word_count"),
     ],
     timeout=MODEL_CALL_SECONDS,
+    hooks=[ModelUse(lambda arguments: arguments.get("operation") != "word_count")],
     pure=True,
     errors=[
         ErrorCase("MISSING_AUTH", "the operation needs a model, and none is configured", "Set model.name and its key."),

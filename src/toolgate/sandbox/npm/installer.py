@@ -173,6 +173,13 @@ def _must_have_worked(ended: CommandResult, registry: str, folder: Path) -> None
     code, summary = _told(ended.stdout.replace(str(folder), "."))
     if code in MISSING:
         raise InvalidInput(f"{MISSING[code]}: {summary}", suggestion="Check the name and the version.")
+    if ended.private_hosts:
+        hosts = ", ".join(ended.private_hosts)
+        raise NotReached(
+            "CONNECTION_ERROR",
+            f"npm could not fetch: {hosts} resolves to an address of a private network, which is refused.",
+            suggestion=f"Whoever runs Toolgate can allow it: `npm: {{hosts: [{hosts}]}}`, with its port.",
+        )
     if code in UNREACHED:
         raise NotReached(
             "CONNECTION_ERROR",
