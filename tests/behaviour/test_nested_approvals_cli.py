@@ -81,6 +81,8 @@ def test_yes_covers_the_call_alone_and_the_grant_for_the_inner_one_is_named(term
     assert terminal.run("grants", "add", "risky", "--for", "1h").code == 0
     assert terminal.run("call", "outer", "text=x", "--yes").code == 0
     assert "--yes" not in terminal.run("call", "outer", "text=y").err
+    other = terminal.run("call", "outer", "text=x", "--yes", "--user", "bob").err
+    assert "toolgate grants add risky --for 1h --user bob" in other
 
 
 def test_an_approver_can_have_the_outer_call_go_on(terminal: Terminal) -> None:

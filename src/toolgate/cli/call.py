@@ -157,7 +157,7 @@ async def _call(
             return outcome, None, logs
         if options.yes and (inner := _inner_tool(outcome)) is not None:
             words = f"--yes approves {name} alone. To let {inner} run without asking for a while, then call again: "
-            return outcome, f"{words}`toolgate grants add {inner} --for 1h{naming(actor)}`.", logs
+            return outcome, f"{words}`toolgate grants add {inner} --for 1h{naming(actor, user=True)}`.", logs
         return outcome, await _advice(app, name, actor, outcome.error.code), logs
 
 
