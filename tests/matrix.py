@@ -8,6 +8,8 @@ A test need not say which of its parameters belong to the matrix. A parameter wh
 is a choice along that axis, whatever its name. `make test` takes the value that stands first there; cases with another one
 get the mark. So a test function without the mark keeps every one of its cases in `make test`, each on one choice.
 
+A module of many tests that take long may name those that stay in `make test` in its `QUICK`; the others are of the matrix.
+
     make test-list              # which tests are left to the matrix, and what holds each requirement without them
 """
 
@@ -34,6 +36,7 @@ TRANSPORTS = (
 )  # fmt: skip
 
 OTHER_CHOICE = "another choice along an axis"
+NOT_QUICK = "a longer look at what the QUICK tests of its module hold"
 
 Axes = Sequence[Sequence[str]]
 
@@ -101,6 +104,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"Marked matrix without saying why: {', '.join(silent)}")
     functions, choices = defaultdict(list), axes()
     for item in items:
+        quick = getattr(getattr(item, "module", None), "QUICK", None)
+        if quick is not None and getattr(item, "originalname", item.name) not in quick:
+            item.add_marker(pytest.mark.matrix(NOT_QUICK))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             functions[_function(item)].append(item)
     for cases in functions.values():

@@ -33,6 +33,19 @@ from toolgate.sandbox.jails.docker import Docker
 from toolgate.sandbox.jails.landlock import Landlock
 from toolgate.settings.load import load_settings
 
+QUICK = {
+    "test_a_command_reaches_the_hosts_of_its_entry_and_no_others",
+    "test_there_is_no_way_out_but_the_proxy",
+    "test_a_jail_that_cannot_filter_refuses",
+    "test_a_command_that_needs_a_network_and_has_none_is_refused_before_anybody_is_asked",
+    "test_the_most_exact_entry_decides",
+    "test_a_faulty_entry_is_refused_with_its_fault",
+    "test_whoever_approves_sees_the_hosts",
+    "test_an_approval_ends_when_other_hosts_are_named",
+    "test_credentials_leave_the_arguments_of_git",
+    "test_docker_is_refused_whatever_hosts_are_named",
+}
+
 pytestmark = [
     pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("SBX-3"), pytest.mark.requirement("TIER-3"),
     pytest.mark.needs("curl"),

@@ -15,6 +15,16 @@ from toolgate import Actor, App, Outcome
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.results import unavailable
 
+QUICK = {
+    "test_a_passage_of_each_kind_of_document_is_found_with_its_place",
+    "test_documents_survive_a_restart_and_belong_to_a_tenant_and_a_persona",
+    "test_what_cannot_be_read_is_said_to_be_so",
+    "test_paths_are_guarded_as_those_of_read_file",
+    "test_a_missing_extra_is_named",
+    "test_without_a_jail_only_plain_text_is_read",
+    "test_an_answer_cites_its_sources",
+}
+
 pytestmark = pytest.mark.requirement("BUILTIN-4")
 ANALYST = Actor("acme", "analyst", "ann")
 

@@ -21,6 +21,16 @@ from toolgate.sandbox.workspaces import Workspaces
 from toolgate.tools.git_arguments import branch_name, read, relative_path, revision
 from toolgate.tools.git_output import shown_diff
 
+QUICK = {
+    "test_status_tells_what_changed",
+    "test_git_commit_commits_all_or_what_is_staged",
+    "test_files_that_are_put_back_can_be_undone",
+    "test_each_operation_asks_as_its_tier_says",
+    "test_where_there_is_no_repository",
+    "test_any_words_are_read_or_refused",
+    "test_any_user_can_be_an_author",
+}
+
 pytestmark = pytest.mark.requirement("BUILTIN-5")
 ANN = Actor("acme", user="ann")
 AUTHOR = {

@@ -18,6 +18,16 @@ from toolgate.network.allowed_hosts import AllowedHosts
 from toolgate.sandbox.npm.manifest import Manifest, is_package_name, package_spec
 from toolgate.sandbox.workspaces import Workspaces
 
+QUICK = {
+    "test_a_package_is_installed_and_saved",
+    "test_whoever_approves_sees_the_registry_and_whether_scripts_run",
+    "test_without_a_registry_nothing_is_installed",
+    "test_arguments_that_contradict_each_other",
+    "test_a_package_is_named_as_in_the_registry",
+    "test_no_name_is_an_option_a_path_or_a_url",
+    "test_any_manifest_is_taken_or_refused_in_words",
+}
+
 pytestmark = [
     pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("TIER-3"), pytest.mark.needs("npm", "bubblewrap"),
 ]  # fmt: skip

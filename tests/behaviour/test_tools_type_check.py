@@ -15,6 +15,14 @@ from toolgate.sandbox.results import unavailable
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.tools.typescript_check import TypeScriptReport
 
+QUICK = {
+    "test_both_languages_are_checked_with_places_and_codes",
+    "test_nothing_outside_is_read",
+    "test_what_cannot_be_checked_is_said",
+    "test_without_a_jail_or_the_program_nothing_is_checked",
+    "test_a_report_is_read_whatever_the_sources_quote",
+}
+
 pytestmark = [pytest.mark.requirement("BUILTIN-3"), pytest.mark.needs("bubblewrap")]
 
 

@@ -83,15 +83,16 @@ def _shown(language: str) -> list[Block]:
     ]
 
 
-@pytest.mark.parametrize("block", _shown("python"), ids=str)
+def _of_matrix(block: Block) -> pytest.MarkDecorator | tuple[()]:
+    """The reference has a block for each command and each tool, which have tests of their own."""
+    in_reference = block.page.name == "cli.md" or block.page.parent.name == "tools"
+    return pytest.mark.matrix("a block for each command and tool") if in_reference else ()
+
+
+@pytest.mark.parametrize("block", [pytest.param(one, marks=_of_matrix(one), id=str(one)) for one in _shown("python")])
 def test_a_python_block_runs(block: Block, tmp_path: Path) -> None:
     done = run_python(block, tmp_path)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
-
-
-def _of_matrix(block: Block) -> pytest.MarkDecorator | tuple[()]:
-    """The reference has a block for each command, which has tests of its own."""
-    return pytest.mark.matrix("a block for each command") if block.page.name == "cli.md" else ()
 
 
 CONSOLE = [

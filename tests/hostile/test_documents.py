@@ -23,6 +23,16 @@ from toolgate.errors import CallError, InvalidInput, ToolgateError
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.jail import MB, ResourceLimits
 
+QUICK = {
+    "test_an_archive_that_unpacks_to_too_much_is_refused",
+    "test_no_file_of_the_host_comes_in_by_an_entity",
+    "test_the_reader_reaches_neither_network_nor_files",
+    "test_what_the_reader_says_is_not_believed",
+    "test_no_line_of_markdown_takes_long",
+    "test_no_bytes_break_the_readers_of_text",
+    "test_a_text_in_pieces_is_the_whole_text",
+}
+
 pytestmark = pytest.mark.requirement("BUILTIN-4")
 SECRET = "tenant-secret-4711"
 

@@ -20,6 +20,15 @@ from tests.hostile.test_file_tools import MARKER, World, assert_told_nothing, tu
 from toolgate import App, Outcome
 from toolgate.sandbox.workspaces import Workspaces
 
+QUICK = {
+    "test_no_way_out_is_read_listed_or_told_of",
+    "test_no_way_out_is_changed",
+    "test_a_folder_is_deleted_without_what_its_links_lead_to",
+    "test_secrets_are_neither_changed_nor_found_nor_deleted",
+    "test_toolgates_own_data_is_out_of_reach",
+    "test_a_search_does_not_leave_the_working_directory",
+}
+
 pytestmark = [pytest.mark.requirement("TIER-1"), pytest.mark.requirement("BUILTIN-5")]
 EDIT = {"pattern": MARKER, "replacement": "pwned"}
 CHANGES: dict[str, dict[str, str]] = {"write": {"content": "pwned"}, "edit": EDIT, "delete": {}}

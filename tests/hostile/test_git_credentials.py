@@ -13,6 +13,10 @@ import pytest
 from toolgate.errors import InvalidInput
 from toolgate.sandbox.git_credentials import GitLogin, git_login
 
+QUICK = {
+    "test_commands_that_may_run_other_programs_are_given_no_credentials",
+}
+
 pytestmark = [pytest.mark.requirement("IO-5"), pytest.mark.requirement("BUILTIN-5")]
 BASE, URL, GIVEN = "https://git.invalid/", "https://git.invalid/a.git", "https://ann:p4ss@git.invalid/a.git"
 WAYS: dict[str, tuple[str, list[tuple[str, str]]]] = {

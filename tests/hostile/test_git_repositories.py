@@ -23,6 +23,14 @@ from toolgate.sandbox import repository
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.tools import call_folder, git_run
 
+QUICK = {
+    "test_the_control_in_the_jail",
+    "test_a_repository_that_leads_elsewhere_is_refused",
+    "test_a_bare_repository_among_the_files_is_refused",
+    "test_what_the_host_runs_is_not_checked_out",
+    "test_a_file_of_the_history_is_not_shown_under_another_name",
+}
+
 pytestmark = [pytest.mark.requirement("BUILTIN-5"), pytest.mark.requirement("TIER-1")]
 ANN = Actor("acme", user="ann")
 SECRET = "what nobody may read"

@@ -20,6 +20,14 @@ from toolgate.errors import InvalidInput, ToolError
 from toolgate.sandbox.npm.manifest import Manifest
 from toolgate.sandbox.npm.package_tree import PackageTree
 
+QUICK = {
+    "test_scripts_of_packages_do_not_run_unless_asked_for",
+    "test_tarballs_of_another_host_are_not_fetched",
+    "test_a_tree_is_files_folders_and_links_within_it",
+    "test_a_tree_that_is_itself_a_link_is_refused",
+    "test_a_manifest_that_is_nested_very_deeply_is_refused",
+}
+
 pytestmark = [
     pytest.mark.requirement("BUILTIN-3"), pytest.mark.requirement("SBX-3"), pytest.mark.needs("npm", "bubblewrap"),
 ]  # fmt: skip

@@ -124,6 +124,7 @@ async def test_what_the_schema_allows_gives_a_valid_outcome(app: App, tree: Path
     await check(app, tree, name, data.draw(arguments_of(TOOLS[name])))
 
 
+@pytest.mark.matrix("the same of tools whose every call takes long")
 @pytest.mark.parametrize("name", sorted(SLOW & TOOLS.keys()))
 @settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=8)
 @given(data=st.data())
