@@ -126,3 +126,15 @@ def test_the_terminal_takes_the_folder(terminal: Terminal, project: Path) -> Non
     for command in (("call", "echo", "text=a"), ("explain", "echo", "text=a"), ("mcp",)):
         gone = terminal.run(*command, "--workspace", "nowhere")
         assert (gone.code, "there is no folder nowhere" in gone.err) == (2, True), gone
+
+
+@pytest.mark.requirement("SBX-5")
+async def test_a_caller_from_elsewhere_is_not_told_where_the_folder_is(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folders = [{"tenant": "acme", "user": "bob", "folder": str(folder)}]
+    async with App.open(home=tmp_path / "home", sessions={"folders": folders}) as app:
+        told = await read(app, actor=BOB, door="mcp")
+        assert told.error is not None and told.error.code == "SECURITY_VIOLATION"
+        assert str(tmp_path) not in told.to_json().decode()
+        here = await read(app, actor=BOB)
+        assert here.error is not None and str(folder) in here.error.message

@@ -87,6 +87,19 @@ class Workspaces:
 
     def of(self, call: Call) -> Path:
         """The folder that a call works in, without links; that of a session is made when it is first asked for."""
+        try:
+            return self._of(call)
+        except (Denied, InvalidInput) as error:
+            if call.door in LOCAL_DOORS:
+                raise
+            raise Denied(  # where things are on this machine is not for callers from elsewhere
+                "SECURITY_VIOLATION",
+                "The folder that this call would work in cannot be used.",
+                suggestion="The record of this call tells its operator why.",
+                reason=error.message,
+            ) from None
+
+    def _of(self, call: Call) -> Path:
         chosen, key = self.chosen(call), self._sessions.key(call.actor, call.session)
         if chosen is not None:
             return self._checked(chosen, for_programs=True, key=key)
