@@ -422,9 +422,13 @@ async def test_an_abort_with_a_code_of_ones_own_is_a_denial_that_names_it() -> N
 
 @pytest.mark.requirement("PIPE-3")
 async def test_something_without_a_stage_is_no_hook() -> None:
+    class OnlyExplains:
+        def explain(self, ctx: InvokeContext) -> None: ...
+
     async with memory_app() as app:
-        with pytest.raises(TypeError, match="no method named like a stage"):
-            app.add_hook(object())
+        for given in (object(), OnlyExplains()):
+            with pytest.raises(TypeError, match="no method named like a stage"):
+                app.add_hook(given)
 
 
 def raising(stage: str, error: BaseException) -> Hook:

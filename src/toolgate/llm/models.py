@@ -18,7 +18,7 @@ from toolgate.network.http_response import HttpResponse
 from toolgate.network.service_answers import CREDENTIAL
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
-from toolgate.pipeline.hooks import Hook
+from toolgate.pipeline.hooks import Explains, Hook
 from toolgate.settings.model import ModelChoice, ModelSettings
 
 MILLION = Decimal(1_000_000)
@@ -158,7 +158,7 @@ def _lacking(ctx: InvokeContext) -> str | None:
     return missing and f"The key of the language model is not set. `toolgate secrets set {missing}` sets it."
 
 
-class ModelUse:
+class ModelUse(Explains):
     """Says in `toolgate explain` that a call may ask a model: by a call of deep_reasoning, which is governed as that."""
 
     def __init__(self, asks: Callable[[Mapping[str, Any]], bool]) -> None:

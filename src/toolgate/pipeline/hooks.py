@@ -100,6 +100,10 @@ class Hook:
     timeout: float | Mapping[str, float] | None = None
 
 
+class Explains:
+    """A hook of a built-in tool that takes part in no stage: its method `explain` adds a line to `toolgate explain`."""
+
+
 class HookPart(NamedTuple):
     name: str
     method: Callable[..., Any]
@@ -147,7 +151,7 @@ def checked(made: Any) -> Any:
     """A hook, if it is one. Raises `TypeError` or `ValueError` otherwise."""
     hash(made)
     check_limits(made, STAGES)
-    if not any(callable(getattr(made, method, None)) for method in (*STAGES, "explain")):
+    if not isinstance(made, Explains) and not any(callable(getattr(made, stage, None)) for stage in STAGES):
         raise TypeError(f"{_name(made)} is no hook: it has no method named like a stage, such as will_execute")
     return made
 
