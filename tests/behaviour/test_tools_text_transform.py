@@ -377,6 +377,7 @@ async def test_a_long_translation_is_not_cut_on_its_way() -> None:
     [
         ("text_transform", {"text": "x", "operation": "summarize"}, True),
         ("text_transform", {"text": "x", "operation": "word_count"}, False),
+        ("text_transform", {"text": "x", "operation": "summarize", "options": {"offline": True}}, False),
         ("json_parser", {"text": "x", "schema": {"type": "object"}}, True), ("json_parser", {"text": "x"}, False),
     ],
 )  # fmt: skip
@@ -387,3 +388,11 @@ async def test_explain_says_whether_a_model_may_be_asked(tool: str, arguments: d
         assert ("deep_reasoning" in explained.gates[-1].reason) is asks
     async with memory_app() as app:
         assert "deep_reasoning" not in (await app.explain(tool, arguments)).gates[-1].reason
+
+
+@pytest.mark.parametrize("tool", ["text_transform", "json_parser", "http_fetch", "search_engine"])
+@pytest.mark.parametrize("arguments", [[1], "x", {"options": 3, "schema": 4, "url": 7}])
+async def test_explain_of_arguments_of_another_kind_is_a_refusal(tool: str, arguments: Any) -> None:
+    async with memory_app(model={"name": "m", "base_url": "http://127.0.0.1:1/v1", "secret": None}) as app:
+        explained = await app.explain(tool, arguments)
+        assert explained.verdict == "deny" and explained.reason.startswith("input: ")

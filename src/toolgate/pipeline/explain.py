@@ -4,6 +4,7 @@ For operators, so it says what a caller would not be told: that a tool exists bu
 the order of `gate_order.LINE`.
 """
 
+from collections.abc import Mapping
 from time import perf_counter, time_ns
 from typing import Any, Literal
 
@@ -96,7 +97,8 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
 
 def _said_by_hooks(ctx: InvokeContext, entry: Entry) -> list[GateVerdict]:
     """What hooks of a built-in tool's own would say: they refuse what it cannot do without, such as a model's key."""
-    hooks = entry.hooks if entry.tool.source == "builtin" else ()
+    has_names = isinstance(ctx.arguments or {}, Mapping)  # else the input gate has said what is wrong
+    hooks = entry.hooks if entry.tool.source == "builtin" and has_names else ()
     return [hook.explain(ctx) for hook in hooks if callable(getattr(hook, "explain", None))]
 
 

@@ -1,5 +1,6 @@
 """`text_transform`: a text summarized, translated, counted or searched: by the configured language model, else offline."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -63,6 +64,12 @@ class Transformed(TypedDict, total=False):
     method: Literal["model", "offline"]
 
 
+def _may_ask(arguments: Mapping[str, Any]) -> bool:
+    options = arguments.get("options")
+    offline = isinstance(options, Mapping) and options.get("offline")
+    return arguments.get("operation") != "word_count" and not offline
+
+
 @tool(
     tier="read_only",
     category="service",
@@ -72,7 +79,7 @@ class Transformed(TypedDict, total=False):
         *("translate", "extract_entities", "sentiment", "keywords", "word_count"),
     ],
     timeout=MODEL_CALL_SECONDS,
-    hooks=[ModelUse(lambda arguments: arguments.get("operation") != "word_count")],
+    hooks=[ModelUse(_may_ask)],
     pure=True,
     errors=[
         ErrorCase("MISSING_AUTH", "the operation needs a model, and none is configured", "Set model.name and its key."),
