@@ -111,7 +111,18 @@ def _definition_of(found: Declaration, source: Source) -> Tool:
         except DefinitionError as error:
             faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
             raise DefinitionError(error.name, faults) from None
-    return known.model_copy(update={field: deepcopy(value) for field, value in known if isinstance(value, dict)})
+    return known.model_copy(update={field: _copied(value) for field, value in known if isinstance(value, dict)})
+
+
+def _copied(value: dict[str, Any]) -> dict[str, Any]:
+    """A copy of what an App could change: of JSON, by way of its text, which takes a fifth of the time."""
+    if not value:
+        return {}
+    try:
+        copy: dict[str, Any] = orjson.loads(orjson.dumps(value))
+    except TypeError:  # operations, which are models and never change; or a value that is refused later
+        copy = deepcopy(value)
+    return copy
 
 
 def _advice(fields: Mapping[str, Any], path: str) -> str | None:
@@ -375,7 +386,7 @@ def _guards(tool: Tool, schema: bytes, tier: Tier, rules: DefinitionRules) -> An
     return rules.guards(tool.input_schema, tier)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def _guards_of_builtin(guards: Callable[[Mapping[str, Any], Tier], Any], schema: bytes, tier: Tier) -> Any:
     """Of the few tools that every App has; of others it would hold a copy of each schema."""
     return guards(orjson.loads(schema), tier)

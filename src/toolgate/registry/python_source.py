@@ -176,9 +176,21 @@ class PackageSource:
         self._rules = rules
 
     def load(self) -> Iterator[Entry | ToolProblem]:
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(package.__path__, f"{self._package}."):
-            yield from _load(module.name, partial(importlib.import_module, module.name), self._source, self._rules)
+        for module in _modules_of(self._package):
+            yield from _load(module, partial(_codes_of, module), self._source, self._rules)
+
+
+@lru_cache(maxsize=8)
+def _modules_of(package: str) -> tuple[str, ...]:
+    """The modules of an installed package, by name. A process that opens many Apps looks for them once."""
+    found = importlib.import_module(package)
+    return tuple(module.name for module in pkgutil.iter_modules(found.__path__, f"{package}."))
+
+
+@lru_cache(maxsize=256)
+def _codes_of(module: str) -> list[Any]:
+    """What a module of an installed package declares as tools."""
+    return list(_tools_in(importlib.import_module(module)))
 
 
 class FolderSource:
