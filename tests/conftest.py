@@ -16,14 +16,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tests.schema_image import copy_schemas
 from tests.servers import Postgres, Redis, postgres, redis
 from toolgate.store.database import open_store
 
+copy_schemas()
 pytest_plugins = ["tests.needs", "tests.matrix", "tests.unsteady"]
 
 # A shared machine's clock proves nothing about an example, nor about how quickly one is made up. CI takes the same examples
 # each time, so that what it says is about the change; whoever works on it takes new ones.
-for profile, examples in (("quick", 25), ("matrix", 400)):
+for profile, examples in (("quick", 25), ("matrix", 150)):
     settings.register_profile(
         profile,
         max_examples=examples,

@@ -9,6 +9,7 @@ is a choice along that axis, whatever its name. `make test` takes the value that
 get the mark. So a test function without the mark keeps every one of its cases in `make test`, each on one choice.
 
 A module of many tests that take long may name those that stay in `make test` in its `QUICK`; the others are of the matrix.
+Of a test with many cases of one kind, marked `@pytest.mark.sample(6)`, `make test` takes six that stand far apart.
 
     make test-list              # which tests are left to the matrix, and what holds each requirement without them
 """
@@ -17,7 +18,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -36,8 +37,10 @@ TRANSPORTS = (
 )  # fmt: skip
 
 OTHER_CHOICE = "another choice along an axis"
+NOT_SAMPLED = "one of many cases of one kind, of which make test takes a few"
 NOT_QUICK = "a longer look at what the QUICK tests of its module hold"
 
+T = TypeVar("T")
 Axes = Sequence[Sequence[str]]
 
 
@@ -59,6 +62,12 @@ def is_left_to_matrix(cases: list[dict[str, Any]], choices: Axes) -> list[bool]:
     for same, rank in zip(rest, ranks, strict=True):
         best[same] = min(rank, best.get(same, rank))
     return [rank != best[same] for same, rank in zip(rest, ranks, strict=True)]
+
+
+def not_sampled(cases: list[T], most: int) -> list[T]:
+    """The cases that `make test` leaves out when it takes so many of them: the first, the last, and others between them."""
+    taken = {round(at * (len(cases) - 1) / (most - 1)) for at in range(most)} if len(cases) > most else range(len(cases))
+    return [case for at, case in enumerate(cases) if at not in taken]
 
 
 def others_in_matrix(values: Iterable[str], *quick: str, why: str) -> list[ParameterSet]:
@@ -92,6 +101,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sample(most): make test takes so many of its cases, the matrix the others")
     config.addinivalue_line(
         "markers", "matrix(why): run by make test-matrix only, while a quicker test holds the same promise"
     )
@@ -113,6 +123,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item, is_left in zip(cases, is_left_to_matrix([case.callspec.params for case in cases], choices), strict=True):
             if is_left:
                 item.add_marker(pytest.mark.matrix(OTHER_CHOICE))
+        sample = cases[0].get_closest_marker("sample")
+        if sample is not None:
+            here = [item for item in cases if item.get_closest_marker("matrix") is None]
+            for item in not_sampled(here, *sample.args):
+                item.add_marker(pytest.mark.matrix(NOT_SAMPLED))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

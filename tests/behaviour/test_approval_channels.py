@@ -182,6 +182,7 @@ NO_ANSWERS: list[Callable[[ApprovalRequest], Any]] = [
 
 
 @pytest.mark.parametrize("approver", NO_ANSWERS)
+@pytest.mark.sample(4)
 async def test_what_is_no_answer_leaves_the_call_pending(approver: Callable[[ApprovalRequest], Any]) -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
@@ -216,6 +217,7 @@ async def test_a_destructive_call_is_not_approved_along_with_a_grant() -> None:
 
 
 @pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_an_approver_that_never_answers_is_left_when_the_question_expires(blocking: bool) -> None:
     work = Workshop()
     release = threading.Event()

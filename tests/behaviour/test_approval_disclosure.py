@@ -62,6 +62,7 @@ def everything_kept() -> Transaction[Rows]:
 
 
 @pytest.mark.parametrize("plan", HIDING)
+@pytest.mark.sample(4)
 async def test_an_approver_sees_what_records_mask(plan: Any, database: str, tmp_path: Path) -> None:
     work, asked = Deployer(), []
     async with work.move_into(App.open(os.devnull, database_url=database, home=tmp_path)) as app:

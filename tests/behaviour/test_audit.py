@@ -160,6 +160,7 @@ TAMPERING = {
 
 @pytest.mark.requirement("AUD-2")
 @pytest.mark.parametrize("how", TAMPERING)
+@pytest.mark.sample(4)
 async def test_tampering_is_found(app: App, tmp_path: Path, how: str) -> None:
     sql, expected = TAMPERING[how]
     for number in range(10):

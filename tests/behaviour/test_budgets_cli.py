@@ -172,6 +172,7 @@ def test_an_end_that_is_too_far_away_is_said_to_be(terminal: Terminal) -> None:
         ("--daily", "1", "--yearly", "5"),
     ],
 )
+@pytest.mark.sample(4)
 def test_what_makes_no_sense_changes_nothing(terminal: Terminal, words: tuple[str, ...]) -> None:
     terminal("budgets", "set", "--daily", "7")
     done = terminal("budgets", "set", *words, "--json")

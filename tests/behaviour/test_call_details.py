@@ -492,6 +492,7 @@ async def test_verify_keeps_no_list_of_all_that_retention_removed() -> None:
             tracemalloc.stop()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_process_that_dies_during_a_call_leaves_a_start_and_no_details(tmp_path: Path) -> None:
     program = """
         import asyncio, os, signal

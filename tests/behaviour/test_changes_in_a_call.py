@@ -91,6 +91,7 @@ async def called_while_the_policy_changes(folder: Path, ran: list[int], stage: s
 @pytest.mark.parametrize("stage", until("will_check_feature_flags"))
 @pytest.mark.parametrize("tenant", [None, "acme"], ids=["everybody", "tenant"])
 @pytest.mark.parametrize("enabled", [True, False], ids=["on", "off"])
+@pytest.mark.sample(4)
 async def test_a_flag_that_changes_before_its_gate(stage: str, tenant: str | None, enabled: bool) -> None:
     ran: list[int] = []
     async with memory_app() as app:
@@ -109,6 +110,7 @@ async def test_a_flag_that_changes_before_its_gate(stage: str, tenant: str | Non
 @pytest.mark.requirement("TIER-2")
 @pytest.mark.parametrize("stage", until("will_check_consent"))
 @pytest.mark.parametrize("change", ["created", "revoked", "expired"])
+@pytest.mark.sample(4)
 async def test_a_grant_that_changes_before_its_gate(stage: str, change: str) -> None:
     workshop, clock = Workshop(), ManualClock()
     async with memory_app(clock=clock) as app:

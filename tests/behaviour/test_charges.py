@@ -54,6 +54,7 @@ async def held(app: App) -> tuple[int, int]:
         ("asks another", 10),  # the inner call did nothing; of the outer one that says nothing
     ],
 )
+@pytest.mark.sample(4)
 async def test_a_failure_after_the_tool_was_reached_is_paid_unless_the_tool_says_it_did_nothing(
     database: str, tmp_path: Path, how: str, cents: int
 ) -> None:

@@ -163,6 +163,7 @@ def test_reject_tells_the_caller_why(terminal: Terminal) -> None:
     "command", [("approvals", "show"), ("approvals", "approve"), ("approvals", "reject"), ("grants", "revoke")]
 )
 @pytest.mark.parametrize("id", ["nothing", "", "\x1b[2J", "' OR 1=1 --"])
+@pytest.mark.sample(4)
 def test_an_id_that_does_not_exist_is_an_error(terminal: Terminal, command: tuple[str, str], id: str) -> None:
     terminal("call", "send", "to=bob")
     done = terminal(*command, "--", id)
@@ -227,6 +228,7 @@ def test_a_grant_is_for_whom_the_options_say(terminal: Terminal, words: tuple[st
 
 
 @pytest.mark.parametrize("amount", CAPS_REFUSED)
+@pytest.mark.sample(4)
 def test_a_cap_that_is_no_amount_is_a_usage_error_and_grants_nothing(terminal: Terminal, amount: str) -> None:
     done = terminal("grants", "add", "send", "--for", "1h", f"--cap={amount}", "--json")
     assert (done.code, done.json["error"]["code"]) == (2, "USAGE_ERROR")

@@ -70,6 +70,7 @@ def test_tail_for_programs_is_a_json_object_to_a_line(terminal: Terminal) -> Non
         (("-n", "1", "--status", "started"), [5]),
     ],
 )
+@pytest.mark.sample(4)
 def test_tail_can_be_narrowed(terminal: Terminal, words: tuple[str, ...], found: list[int]) -> None:
     assert [json.loads(line)["seq"] for line in terminal("audit", "tail", *words, "--json").lines] == found
 
@@ -81,6 +82,7 @@ def test_a_tail_that_makes_no_sense_is_usage(terminal: Terminal, words: tuple[st
 
 
 @pytest.mark.requirement("AUD-1")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_following_shows_what_other_processes_do_until_interrupted(terminal: Terminal) -> None:
     words = [str(SCRIPT), "audit", "tail", "-n", "1", "--follow", "--tenant", "acme", "--json"]
     with subprocess.Popen(
@@ -114,6 +116,7 @@ def test_show_gives_both_records_of_a_call_also_by_the_beginning_of_its_id(termi
 
 @pytest.mark.requirement("AUD-1")
 @pytest.mark.parametrize("call_id", ["no-such-call", "0", "%", "\N{GRINNING FACE}", "a" * 10_000, ""])
+@pytest.mark.sample(4)
 def test_a_call_that_is_not_there_is_not_found(terminal: Terminal, call_id: str) -> None:
     done = terminal("audit", "show", call_id, "--json")
     assert (done.code, done.json["error"]["code"]) == (1, "NOT_FOUND")
@@ -144,6 +147,7 @@ def test_a_log_that_nobody_touched_is_whole(terminal: Terminal) -> None:
         ("DELETE FROM audit_log", "the tail is cut"),
     ],
 )
+@pytest.mark.sample(3)
 def test_what_was_changed_removed_or_cut_is_found(terminal: Terminal, sql: str, fault: str) -> None:
     tamper(terminal, sql)
     done = terminal("audit", "verify")

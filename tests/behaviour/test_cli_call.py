@@ -145,6 +145,7 @@ def test_a_missing_argument_is_named_by_its_path(terminal: Terminal) -> None:
         ("no_such_tool", 1, "failure", "TOOL_NOT_FOUND"),
     ],
 )
+@pytest.mark.sample(4)
 def test_the_exit_code_follows_the_status(equipped: Terminal, tool: str, code: int, status: str, error: str | None) -> None:
     done = equipped("call", tool, "--json")
     assert (done.code, done.json["status"]) == (code, status)
@@ -247,6 +248,7 @@ def test_the_record_says_who_called_and_through_which_door(terminal: Terminal) -
         ("anything=12", 12),
     ],
 )
+@pytest.mark.sample(4)
 def test_a_value_is_read_as_the_schema_says(equipped: Terminal, word: str, value: object) -> None:
     done = equipped("call", "take", word, "--json")
     assert done.code == 0, done.out
@@ -255,6 +257,7 @@ def test_a_value_is_read_as_the_schema_says(equipped: Terminal, word: str, value
 
 @pytest.mark.requirement("DOOR-1", "IO-1")
 @pytest.mark.parametrize("word", ["number=five", "number=1.5", "flag=yes", "items=a", f"number={'9' * 30}", "ratio=NaN"])
+@pytest.mark.sample(4)
 def test_what_does_not_fit_is_refused_by_the_schema(equipped: Terminal, word: str) -> None:
     done = equipped("call", "take", word, "--json")
     assert done.code == 1
@@ -305,6 +308,7 @@ def test_all_arguments_can_be_given_at_once_and_a_key_wins(equipped: Terminal) -
         (),
     ],
 )
+@pytest.mark.sample(4)
 def test_a_wrong_command_line_is_usage_and_calls_nothing(equipped: Terminal, words: tuple[str, ...]) -> None:
     people = equipped("call", *words)
     assert (people.code, people.out) == (2, "")
@@ -322,6 +326,7 @@ def test_a_wrong_command_line_is_usage_and_calls_nothing(equipped: Terminal, wor
 @pytest.mark.parametrize(
     "name", ["a\nb", "../../etc/passwd", "\N{GRINNING FACE}", "a" * 10_000, "", "\x1b[2J", "%s", "' OR 1=1"]
 )
+@pytest.mark.sample(4)
 def test_a_name_of_odd_characters_is_just_not_found(terminal: Terminal, name: str) -> None:
     done = terminal("call", name, "--json")
     assert (done.code, done.json["error"]["code"]) == (1, "TOOL_NOT_FOUND")

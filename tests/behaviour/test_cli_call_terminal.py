@@ -76,6 +76,7 @@ def test_a_terminal_shows_progress_while_the_call_runs_and_nothing_of_it_after(t
     assert "the answer" in frames[-1]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_programs_and_terminals_that_cannot_erase_see_no_progress(terminal: Terminal) -> None:
     for words, term in ((("--json",), "xterm"), ((), "dumb")):
         shown = Teletype(terminal, "call", "slow", "seconds=0.6", *words, TERM=term)
@@ -165,6 +166,7 @@ def test_a_program_that_failed_is_a_failure_of_the_command(terminal: Terminal) -
 # -- why a tool is missing
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_the_operator_is_told_why_a_tool_is_missing(terminal: Terminal, tmp_path: Path) -> None:
     terminal.add_tools("import no_such_module\n\n\ndef greet(): ...\n", "broken")
     terminal.add_tools("import asyncio\n\nasync def pay(): ...\n\nasyncio.run(pay())\n", "program")

@@ -47,6 +47,7 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-6", "BUILTIN-1")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_the_model_its_key_and_the_time_zone_are_shown(terminal: Terminal) -> None:
     terminal.set("TOOLGATE_MODEL__NAME", "m-1")
     terminal.set("TOOLGATE_MODEL__TENANTS", '{"acme": {"name": null}}')
@@ -62,6 +63,7 @@ def test_the_model_its_key_and_the_time_zone_are_shown(terminal: Terminal) -> No
 
 
 @pytest.mark.requirement("DOOR-6", "BUILTIN-1")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_what_built_in_tools_lack_is_shown_and_is_no_fault(terminal: Terminal) -> None:
     done = terminal("doctor", "--json")
     search, services = ({one["name"]: one for one in done.json["checks"]}[name] for name in ("search", "services"))
@@ -82,6 +84,7 @@ def test_what_built_in_tools_lack_is_shown_and_is_no_fault(terminal: Terminal) -
 
 
 @pytest.mark.requirement("DOOR-6", "BUILTIN-1")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_programs_that_tools_run_are_looked_for(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = terminal.folder / "bin"
     monkeypatch.setattr("toolgate.sandbox.runtimes.shell.SYSTEM_PATH", ())
@@ -143,6 +146,7 @@ def test_a_reader_that_goes_away_ends_the_examination_without_a_word(terminal: T
 
 
 @pytest.mark.requirement("DOOR-6")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_on_a_terminal_no_line_is_wider_than_it(terminal: Terminal) -> None:
     teletype = Teletype(terminal, "doctor", columns=80)
     assert teletype.end() == 0, teletype.shown
@@ -177,6 +181,7 @@ ASKS = """
 
 
 @pytest.mark.requirement("DOOR-4", "TIER-6")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_what_waits_for_a_person_is_counted_in_every_tenant(terminal: Terminal) -> None:
     terminal.add_tools(ASKS)
     terminal("call", "run")
@@ -246,6 +251,7 @@ def test_a_wrong_setting_ends_the_examination_there(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-4")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_misspelt_variable_is_noticed(terminal: Terminal) -> None:
     terminal.set("TOOLGATE_HOEM", "elsewhere")
     terminal.set("TOOLGATE_SECRET_KEY", "not a setting, and right")
@@ -254,6 +260,7 @@ def test_a_misspelt_variable_is_noticed(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-4")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_setting_about_a_tool_that_is_not_here_is_noticed(terminal: Terminal) -> None:
     terminal.set("TOOLGATE_TIER_OVERRIDES", '{"ecoh": "execute"}')
     assert troubles(terminal) == [("settings", "warning")]
@@ -295,6 +302,7 @@ def test_a_cut_log_is_a_fault_of_the_log_alone(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-4", "AUD-2")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_head_that_was_removed_is_a_warning(terminal: Terminal) -> None:
     terminal("call", "echo", "text=a")
     (terminal.home / "audit.head").unlink()
@@ -302,6 +310,7 @@ def test_a_head_that_was_removed_is_a_warning(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-4")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_database_in_memory_needs_no_home(terminal: Terminal) -> None:
     terminal.set("TOOLGATE_DATABASE_URL", "memory://")
     assert troubles(terminal) == []
@@ -309,6 +318,7 @@ def test_a_database_in_memory_needs_no_home(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-4", "TOOL-3")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_tools_that_could_not_be_loaded_are_a_warning(terminal: Terminal) -> None:
     terminal.add_tools("1/0", name="broken")
     terminal.add_tools("1/0", name="broken_too")
@@ -359,6 +369,7 @@ HEALTH = """
 
 
 @pytest.mark.requirement("DOOR-4", "TOOL-2")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_tools_are_asked_how_they_are(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_HEALTH__TIMEOUT_SECONDS", "0.2")
     terminal.add_tools(HEALTH)

@@ -82,6 +82,7 @@ def test_no_to_what_was_changed_in_the_editor_has_a_reason_and_a_slip_is_no_answ
         ("""rm "$1" """, "The edited file cannot be read"),
     ],
 )
+@pytest.mark.sample(4)
 def test_an_editor_that_fails_or_changes_nothing_changes_nothing(terminal: Terminal, does: str, told: str) -> None:
     shown = Teletype(terminal, "call", "post", "text=hello", VISUAL=use_editor(terminal, does), EDITOR="/no/such/thing")
     shown.type(after=" > ", keys="o\n")

@@ -316,6 +316,7 @@ def test_colour_is_for_terminals_that_want_it(terminal: Terminal) -> None:
 
 
 @pytest.mark.requirement("DOOR-1")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_terminal_without_unicode_gets_what_it_can_show(terminal: Terminal) -> None:
     environment = {"PYTHONIOENCODING": "ascii"}
     assert r"\u2713 calculator" in terminal.run("tools", environment=environment).out

@@ -244,6 +244,7 @@ def test_a_value_typed_at_a_terminal_is_not_echoed(terminal: Person) -> None:
 
 
 @pytest.mark.parametrize("keys", ["\n", "\x04"])
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_who_types_nothing_sets_nothing(terminal: Person, keys: str) -> None:
     code, out, _ = typed(terminal, keys)
     assert code == 2
@@ -268,6 +269,7 @@ def test_who_types_nothing_sets_nothing(terminal: Person, keys: str) -> None:
         ("service", None, "missing"),
     ],
 )
+@pytest.mark.sample(4)
 def test_a_credential_is_tested_by_the_tools_own_test(terminal: Person, tool: str, value: str | None, result: str) -> None:
     if value is not None:
         terminal.set_secret("SERVICE", value=value)

@@ -303,6 +303,7 @@ def test_a_switch_for_nobody_in_particular_is_usage(terminal: Terminal, words: t
     [("calculator", "calculator"), ("calc", "calculator"), ("calculater", "calculator"), ("time zone", "datetime"),
      ("FORECAST", "weather"), ("rain", "weather"), ("logarithm", "calculator")],
 )  # fmt: skip
+@pytest.mark.sample(4)
 def test_search_finds_by_name_tag_and_description(equipped: Terminal, query: str, first: str) -> None:
     found = equipped("tools", "search", *query.split(), "--json").json["tools"]
     assert found[0]["name"] == first

@@ -253,6 +253,7 @@ def test_where_nothing_ran_it_says_so(terminal: Terminal) -> None:
         ("--since", "999999w"), ("--since", "1y"), ("--tenant", ""), ("--tenant", "\x1b"),
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 def test_a_question_that_makes_no_sense_is_usage(terminal: Terminal, words: tuple[str, ...]) -> None:
     done = terminal("costs", *words, "--json")
     assert (done.code, done.json["error"]["code"]) == (2, "USAGE_ERROR")

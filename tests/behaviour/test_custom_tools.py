@@ -113,6 +113,7 @@ async def until(call: Callable[[], Awaitable[Outcome]], right: Callable[[Outcome
 
 
 @pytest.mark.requirement("SBX-1", "REG-1")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_file_may_come_change_break_and_go_while_an_app_is_open(tmp_path: Path) -> None:
     tools = tmp_path / "home" / "tools"
     async with App.open(home=tmp_path / "home") as app:
@@ -179,6 +180,7 @@ async def test_code_that_never_compiled_is_told_by_its_first_call(tmp_path: Path
 
 
 @pytest.mark.requirement("SBX-1", "DOOR-6")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_code_that_does_not_compile_is_not_listed_and_what_compiled_once_is_known(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

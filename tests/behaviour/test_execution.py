@@ -38,6 +38,7 @@ async def outcome_of(code: Any, arguments: dict[str, Any] | None = None, **setti
 @pytest.mark.requirement("PIPE-6")
 @pytest.mark.parametrize("error", [ValueError("no"), Odd("odd"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 @pytest.mark.parametrize("mode", ["inline", "task", "thread"])
+@pytest.mark.sample(4)
 async def test_a_tool_that_raises_anything_gives_a_failure(error: BaseException, mode: str) -> None:
     @tool(tier="read_only", name="raises")
     async def inline() -> None:

@@ -58,6 +58,7 @@ for _stage in STAGES:
 
 @pytest.mark.parametrize("fail", [False, True])
 @pytest.mark.parametrize("stage", sorted({*STAGES} - {"around_execute", "did_cache_hit", "on_retry", "on_give_up"}))
+@pytest.mark.sample(9)
 async def test_a_caller_may_go_away_at_any_stage(stage: str, fail: bool) -> None:
     hook = Linger()
     async with memory_app(shutdown_seconds=1) as app:

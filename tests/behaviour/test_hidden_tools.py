@@ -100,6 +100,7 @@ CASES = [
 
 @pytest.mark.parametrize(("policy", "how"), CASES)
 @pytest.mark.parametrize("code", [reading, running])
+@pytest.mark.sample(4)
 async def test_the_same_is_done_for_a_hidden_tool_and_for_a_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any, how: str, policy: str | None
 ) -> None:
@@ -131,6 +132,7 @@ async def test_the_same_is_done_for_a_hidden_tool_and_for_a_missing_one(
 @pytest.mark.requirement("MCP-4")
 @pytest.mark.parametrize("how", list(HIDDEN))
 @pytest.mark.parametrize("code", [reading, running])
+@pytest.mark.sample(4)
 async def test_over_http_a_hidden_tool_goes_the_same_way_as_a_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any, how: str
 ) -> None:

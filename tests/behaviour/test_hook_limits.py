@@ -65,6 +65,7 @@ async def called(app: App, number: int = 2) -> Outcome:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in NOT_OF_A_SUCCESS])
+@pytest.mark.sample(4)
 async def test_a_hook_that_hangs_is_ended_and_leaves_nothing_held(stage: str, caplog: pytest.LogCaptureFixture) -> None:
     async with memory_app(limits={"tenant_concurrency": 1}, metrics=True) as app:
         await app.budgets.set(BudgetRow("b", "default", None, None, None, "day", 10_000_000_000, "UTC"))
@@ -229,6 +230,7 @@ async def test_a_hook_runs_in_the_task_and_the_context_of_its_call() -> None:
     assert seen == ["set"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_hook_that_blocks_the_loop_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     class Blocks(Hook):
         def will_authorize(self, _ctx: InvokeContext) -> None:

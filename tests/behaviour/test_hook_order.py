@@ -78,6 +78,7 @@ async def test_a_declined_cache_hit_runs_the_tool() -> None:
 
 
 @pytest.mark.parametrize("stage", [*UNTIL_RUN])
+@pytest.mark.sample(4)
 async def test_respond_before_execution_goes_on_with_the_output(stage: str) -> None:
     seen, outcome = await stages_of(answer, acting_at(stage, lambda ctx: ctx.respond(7)))
     assert seen == [
@@ -102,6 +103,7 @@ async def test_respond_in_execution_goes_on_with_the_output() -> None:
 
 
 @pytest.mark.parametrize("stage", [*UNTIL_RUN])
+@pytest.mark.sample(4)
 async def test_abort_runs_the_error_stages(stage: str) -> None:
     seen, outcome = await stages_of(answer, acting_at(stage, lambda ctx: ctx.abort("not now", "PERMISSION_DENIED")))
     before = UNTIL_RUN[: UNTIL_RUN.index(stage) + 1]

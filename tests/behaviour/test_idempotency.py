@@ -591,6 +591,7 @@ def test_settling_is_said_in_words_too(terminal: Terminal) -> None:
         (("done", "--happened"), 1),
     ],
 )
+@pytest.mark.sample(4)
 def test_what_can_not_be_settled_is_refused_and_nothing_changes(
     terminal: Terminal, words: tuple[str, ...], exit_code: int
 ) -> None:

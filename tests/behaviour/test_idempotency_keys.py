@@ -242,6 +242,7 @@ async def test_another_role_of_the_same_user_is_refused_and_told_nothing(start: 
         ("CANCELLED", "failure"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_a_call_that_did_not_run_gives_its_key_back(start: Start, code: str, status: str) -> None:
     here, there = await start(), await start()
     first = await here.take()
@@ -298,6 +299,7 @@ async def test_a_run_that_may_have_had_its_effect_is_not_repeated(start: Start, 
 
 @pytest.mark.parametrize("code", ["CONNECTION_ERROR", "CIRCUIT_OPEN", "CAPACITY_EXCEEDED", "INVOCATION_ERROR"])
 @pytest.mark.parametrize("ran", [False, True])
+@pytest.mark.sample(4)
 async def test_what_an_attempt_left_open_a_later_failure_does_not_settle(start: Start, code: str, ran: bool) -> None:
     here, there = await start(), await start()
     first = await here.take()

@@ -161,6 +161,7 @@ async def test_of_an_object_or_nothing_the_fault_inside_the_object_is_told(app: 
         ({"type": ["integer", "null"]}, 1.5, "must be of type null or integer, not number"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_the_words_say_what_the_schema_asks_for(app: App, rule: dict[str, Any], value: Any, words: str) -> None:
     by_schema(app, {"field": rule})
     told = await faults(app, "plain", {"field": value})

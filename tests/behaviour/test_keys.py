@@ -125,6 +125,7 @@ async def test_a_key_that_could_not_last_is_refused(lasting: timedelta) -> None:
     ["", "x" * 251, "two\nlines", "\x1b[31m", " ci", "ci ", "a  b", "cafe\u0301", "\uff43i",
      "\u0441i", "\u0430\u0441\u0435", "c\u200bi", "$(ci)", "-ci", "ci\n"],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_a_name_that_no_record_could_hold_or_that_looks_like_another_is_refused(name: str) -> None:
     async with memory_app() as app:
         with pytest.raises(KeyRefused):
@@ -370,6 +371,7 @@ async def listening(site: Site, key: str) -> AsyncIterator[asyncio.StreamReader]
     writer.close()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_who_waits_for_news_is_told_no_more_when_the_key_ends() -> None:
     async with memory_app() as app, serving(app) as site:
         keys = app.keys

@@ -103,6 +103,7 @@ async def test_a_request_can_be_for_the_very_program_that_was_looked_at() -> Non
 # -- time
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_has_the_time_that_a_call_was_given_however_silent_it_is() -> None:
     async with engine(one=bad(heartbeat_seconds=0.2)) as servers:
         params = {"name": "busy", "arguments": {"seconds": 2.0}}
@@ -111,6 +112,7 @@ async def test_a_server_has_the_time_that_a_call_was_given_however_silent_it_is(
         assert standing(servers, "one").starts == 1
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_one_that_hangs_is_started_anew_though_calls_keep_coming() -> None:
     async with engine(one=bad(heartbeat_seconds=0.2)) as servers:
         await servers["one"].about()

@@ -278,6 +278,7 @@ async def test_a_list_is_asked_for_once_and_again_when_the_server_says_that_it_c
         assert [tool["name"] for tool in await servers["one"].listed("tools")] == ["echo", "new"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_modern_server_tells_of_changes_too_and_its_list_is_kept_no_longer_than_it_says() -> None:
     events: list[Any] = []
     async with engine(one=modern()) as servers:
@@ -359,6 +360,7 @@ async def test_a_server_that_dies_is_started_anew_and_says_so() -> None:
         assert [what for _, what, _ in events if what != "step"] == ["up", "down", "up"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_that_does_not_start_is_tried_a_few_times_then_left_alone_then_tried_once() -> None:
     async with engine(one=bad("exits", restarts=2, rest_seconds=1.0)) as servers:
         with pytest.raises(Unreachable, match=r"It exited with code 1\. The end of its stderr: no such database"):
@@ -434,6 +436,7 @@ async def test_a_server_that_answers_its_heartbeat_is_left_in_peace() -> None:
     assert stand == [("up", 1), ("up", 1)]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_is_left_in_peace_whose_answer_came_while_this_process_was_held_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -456,6 +459,7 @@ async def test_a_server_is_left_in_peace_whose_answer_came_while_this_process_wa
     assert starts == 1
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_with_one_thread_may_work_longer_than_a_heartbeat() -> None:
     async with engine(one=bad(heartbeat_seconds=0.2, timeout=60)) as servers:
         assert await call(servers, "one", "busy", seconds=1.5) == "done"

@@ -333,6 +333,7 @@ async def test_a_program_that_cannot_be_had_is_explained(tmp_path: Path, word: s
 
 
 @pytest.mark.parametrize("what", ["/", "~", "/proc", "missing", "~/.ssh", "toolgate"])
+@pytest.mark.sample(4)
 async def test_folders_that_nobody_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     person, home = tmp_path / "person", tmp_path / "toolgate"
     (person / ".ssh").mkdir(parents=True)

@@ -227,6 +227,7 @@ def test_whatever_a_client_says_of_itself_both_ways_agree(
         {"X-Other": "x"},
     ],
 )
+@pytest.mark.sample(4)
 async def test_headers_that_are_not_as_they_should_be_get_the_same_answer(headers: dict[str, str]) -> None:
     async with a_site(memory_app()) as site:
         quick, slow = await site.both("tools/call", {"name": "add", "arguments": {"a": 1}}, headers=headers)
@@ -236,6 +237,7 @@ async def test_headers_that_are_not_as_they_should_be_get_the_same_answer(header
 @pytest.mark.parametrize(
     "accept", ["application/json", "text/event-stream", "*/*", "", "text/html", "application/json;q=0, text/event-stream"]
 )
+@pytest.mark.sample(4)
 async def test_what_a_client_accepts_is_for_the_sdk_to_judge(accept: str) -> None:
     async with a_site(memory_app()) as site:
         await site.site.mcp("tools/call", {"name": "add", "arguments": {"a": 1}}, headers={"Accept": accept})

@@ -298,6 +298,7 @@ def test_the_order_of_fields_does_not_change_a_definitions_hash(schema: dict[str
         ({"content": [{"type": "text", "text": "one"}]}, None),
     ],
 )
+@pytest.mark.sample(4)
 async def test_an_output_is_checked_against_the_servers_own_schema(
     tmp_path: Path, answer: dict[str, Any], output: Any
 ) -> None:
@@ -461,6 +462,7 @@ async def test_a_thousand_tools(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("MCP-1")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_that_does_not_start_hides_nothing_and_is_named(tmp_path: Path) -> None:
     upstream = Upstream(tmp_path, tool("say"))
     dead = {"command": ["/bin/false"], "isolation": "none", "restarts": 0}

@@ -61,6 +61,7 @@ async def test_a_person_who_ticks_the_box_has_the_call_run_once(era: str) -> Non
         (Person(confirm=True), "APPROVAL_REQUIRED"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_anything_but_a_ticked_box_is_no_yes(era: str, person: Person, code: str) -> None:
     async with workshop() as (app, site, made):
         key = await key_for(app, ADA, may_approve=True)

@@ -191,6 +191,7 @@ async def test_a_prompt_that_asks_is_answered_likewise(era: str, upstream: str) 
         assert len(person.shown) == 1 and "of the essence" in str(given.messages)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_person_who_is_slow_is_not_taken_for_a_server_that_is(upstream: str) -> None:
     for era in ERAS:
         # On a busy machine the time may be over before anybody is asked: then with more of it.

@@ -96,6 +96,7 @@ async def _registered_at_run_time(app: App) -> None:
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 @pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.sample(2)
 async def test_a_client_is_told_once_that_its_list_has_changed(era: str, what: str) -> None:
     async with memory_app() as app, serving(app) as site, AsyncExitStack() as stack:
         told = await listening(stack, site, await key_for(app, ADA), era)
@@ -107,6 +108,7 @@ async def test_a_client_is_told_once_that_its_list_has_changed(era: str, what: s
 
 @pytest.mark.requirement("DOOR-3")
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_who_is_not_concerned_is_not_told(era: str) -> None:
     async with memory_app() as app, serving(app) as site, AsyncExitStack() as stack:
         ada = await listening(stack, site, await key_for(app, ADA), era)

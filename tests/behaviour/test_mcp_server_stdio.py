@@ -151,6 +151,7 @@ async def test_the_actor_has_the_scopes_that_the_options_give(folder: Path, scop
         assert await pipe.end() == 0
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_wrong_option_is_said_on_stderr_and_nothing_on_stdout(folder: Path) -> None:
     async with piped(folder, "--tenant", "") as pipe:
         assert await pipe.process.wait() == 2

@@ -138,6 +138,7 @@ def test_a_failed_change_of_a_server_leaves_it_as_it_was(terminal: Terminal, ups
     assert terminal("call", "mcp_plain_say").code == 0
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Terminal) -> None:
     silent = ("/bin/sh", "-c", "sleep 300")
     person = Teletype(terminal, "servers", "add", "silent", "--isolation", "none", "--env", f"TOKEN={KEY}", "--", *silent)
@@ -178,6 +179,7 @@ def test_an_interrupted_add_keeps_nothing_and_shows_how_far_it_was(terminal: Ter
         (("servers", "import", "none.json"), "cannot be read"),
     ],
 )
+@pytest.mark.sample(4)
 def test_what_is_wrong_is_said_with_what_to_do(terminal: Terminal, words: tuple[str, ...], message: str) -> None:
     done = terminal(*words)
     assert done.code in (1, 2)
@@ -426,6 +428,7 @@ def test_the_doctor_starts_each_server(terminal: Terminal, upstream: Upstream) -
 
 
 @pytest.mark.requirement("MCP-2", "DOOR-6")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_what_was_only_added_is_started_by_no_command_until_somebody_says_so(terminal: Terminal, upstream: Upstream) -> None:
     started = terminal.folder / "started"
     command = ("/bin/sh", "-c", f"touch {shlex.quote(str(started))}; exec {shlex.join(upstream.command)}")

@@ -174,6 +174,7 @@ async def memory_check(url: str, folder: Path) -> tuple[str, str, str | None]:
     return found[0].status, found[0].message, found[0].advice
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_the_doctor_says_how_many_notes_there_are_and_what_compares_them(database: str, tmp_path: Path) -> None:
     where = "in PostgreSQL, with pgvector" if database.startswith("postgresql") else "in this process"
     status, message, _ = await memory_check(database, tmp_path)

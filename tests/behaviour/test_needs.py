@@ -53,6 +53,7 @@ def test_everything_can_be_required_and_nothing_that_is_unknown(monkeypatch: pyt
         required()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_waiting_is_the_only_way_to_leave_a_test_out() -> None:
     """A test that is skipped by hand is in no count of what is missing."""
     by_hand = {"pytest.skip", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}

@@ -33,6 +33,7 @@ def bench(tmp_path: Path) -> Bench:
 # -- programs that are not the same twice
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_program_that_calls_something_else_is_stopped_before_it_does_it(bench: Bench) -> None:
     count = 0
 

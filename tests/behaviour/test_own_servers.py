@@ -186,6 +186,7 @@ def test_a_script_that_is_named_from_a_home_begins_in_its_own_folder(
         (("uvx", "mcp-server-git", "sub/server.py"), False),
     ],
 )
+@pytest.mark.sample(4)
 def test_only_a_script_of_ones_own_is_given_the_folder(terminal: Terminal, command: tuple[str, ...], given: bool) -> None:
     (terminal.folder / "index.mjs").write_text("")
     (terminal.folder / "run").write_text("#!/bin/sh\n")

@@ -50,6 +50,7 @@ def test_eval_says_what_the_policy_in_force_decides_and_why(terminal: Terminal) 
         (("dangerous_tool", "--action", "tool.enable", "--persona", "persona-admin"), False),
     ],
 )
+@pytest.mark.sample(4)
 def test_eval_on_documents_of_a_file(terminal: Terminal, words: tuple[str, ...], allow: bool) -> None:
     for more in ((), ("--policy", "d.rego")):
         done = terminal("policy", "eval", *words, "--data", "d.json", *more, "--json")

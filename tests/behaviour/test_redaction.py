@@ -153,6 +153,7 @@ async def test_what_an_exception_says_is_masked(app: App) -> None:
         {"user": "a", KEY: 1},
     ],
 )
+@pytest.mark.sample(4)
 async def test_refused_arguments_are_not_quoted(app: App, arguments: dict[str, Any]) -> None:
     outcome = await app.invoke("login", arguments)
     assert outcome.error is not None

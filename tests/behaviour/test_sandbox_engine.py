@@ -96,6 +96,7 @@ async def warm(sandbox: Sandbox, workers: int = 1) -> None:
 # -- callers that go away
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_whoever_goes_away_leaves_nothing_behind(make: MAKE) -> None:
     """At any moment: before there is a place or a worker, while the code asks for something, while it is being ended."""
     first = make()
@@ -256,6 +257,7 @@ async def test_a_look_that_fails_does_not_end_all_looking(make: MAKE) -> None:
 # -- what a worker sees
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_what_is_hidden_stays_hidden_when_the_host_replaces_it(make: MAKE, tmp_path: Path) -> None:
     """An editor saves by renaming, which takes away what was mounted there in a worker that waits."""
     sandbox = make(monty=False)
@@ -320,6 +322,7 @@ async def test_programs_that_run_code_do_not_wait_for_one_another(make: MAKE) ->
     assert [(one.value, one.stopped) for one in ran] == [(7, None)] * sandbox.settings.at_once
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_the_time_that_a_run_waits_for_its_turn_is_not_its_own(make: MAKE) -> None:
     sandbox = make(at_once=1)
     seconds, begun, go_on = 2.0, asyncio.Event(), asyncio.Event()

@@ -109,6 +109,7 @@ def pieces(value: str, size: int = 9) -> list[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 @given(value=tokens)
+@pytest.mark.sample(4)
 def test_a_secret_is_masked_however_it_is_written(way: str, value: str) -> None:
     shown = WAYS[way](value)
     masked = REDACTOR.text(f"so: {shown} !", (value,))

@@ -64,6 +64,7 @@ async def test_a_stranger_gets_401_and_is_told_what_is_missing() -> None:
     "header",
     ["Bearer tg_aaaaaaaaaaaa_" + "x" * 43, "Bearer nonsense", "Bearer ", "Basic dXNlcjpwYXNz", "tg_x", "bearer\ttg_x"],
 )
+@pytest.mark.sample(4)
 async def test_whoever_sends_no_valid_credential_is_told_what_is_wrong_with_it(header: str) -> None:
     async with memory_app() as app, serving(app) as site:
         answer = await site("POST", "/mcp", {"Authorization": header}, b"{}")
@@ -146,6 +147,7 @@ async def test_forwarded_headers_make_nobody_local() -> None:
         "localhost\u00a0",
     ],
 )
+@pytest.mark.sample(4)
 async def test_a_request_that_names_another_host_is_refused_before_its_key_is_looked_at(host: str) -> None:
     async with memory_app() as app, serving(app) as site:
         await site.with_key(app)
@@ -158,6 +160,7 @@ async def test_a_request_that_names_another_host_is_refused_before_its_key_is_lo
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:1", "127.0.0.1:9", "[::1]:8700", "gate.example", "gate.example:443"]
 )
+@pytest.mark.sample(4)
 async def test_names_of_this_machine_and_those_that_are_set_are_known(host: str) -> None:
     async with memory_app(mcp={"hosts": ["gate.example"]}) as app, serving(app) as site:
         await site.with_key(app)
@@ -183,6 +186,7 @@ async def test_names_of_this_machine_and_those_that_are_set_are_known(host: str)
         "HTTP://[::1",
     ],
 )
+@pytest.mark.sample(4)
 async def test_scripts_of_other_pages_may_not_call(origin: str) -> None:
     async with memory_app() as app, serving(app) as site:
         await site.with_key(app)

@@ -146,6 +146,7 @@ FORGED = "INSERT INTO audit_log SELECT {}, at, kind, 'forged', tenant, tool, sta
     ids=["row 0", "negative row", "deleted", "first deleted", "cut", "emptied", "reordered", "gap"],
 )
 @pytest.mark.parametrize("heads", ["heads kept", "heads removed"])
+@pytest.mark.sample(4)
 def test_each_way_to_change_the_log_has_its_word(
     attacker: Attacker, terminal: Terminal, statements: tuple[str, ...], fault: str, heads: str
 ) -> None:

@@ -25,6 +25,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.sample(4)
 async def test_a_store(check: Check, store: Store) -> None:
     await check(store)
 
@@ -38,6 +39,7 @@ async def test_a_file_without_a_name_is_refused_and_not_kept_in_memory(
     assert open_store("memory://sqlite:///a.db").name == "memory"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_an_upgrade_may_take_longer_than_other_statements(
     postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

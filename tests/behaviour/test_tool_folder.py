@@ -338,6 +338,7 @@ async def test_what_is_behind_a_link_or_changes_after_the_check_does_not_run(
         assert all("since it was trusted" in problem.why for problem in app.tools.problems)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_file_that_forks_when_it_is_loaded_makes_no_second_toolgate(terminal: Terminal) -> None:
     terminal.add_tools("import os\nos.fork()\n" + says("said"))
     done = terminal.run("call", "said", "--json")

@@ -155,6 +155,7 @@ async def test_secrets_are_masked_and_long_words_cut(tmp_path: Path) -> None:
     assert len(row.message) <= 300
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_check_that_does_not_end_is_not_waited_for_nor_made_twice(tmp_path: Path) -> None:
     clock, release, asked = ManualClock(), threading.Event(), []
 
@@ -240,6 +241,7 @@ async def test_a_check_ends_no_process(tmp_path: Path, error: BaseException) -> 
         assert (await due(app, clock)).state == "unhealthy"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_an_app_closes_although_a_check_does_not_end(tmp_path: Path) -> None:
     clock, over = ManualClock(), asyncio.Event()
 

@@ -214,6 +214,7 @@ async def test_an_agent_that_wants_a_credential_says_so(app: App, agent: Agent, 
     ],
 )
 @pytest.mark.parametrize("old", [True, False])
+@pytest.mark.sample(4)
 async def test_a_card_cannot_send_messages_elsewhere(app: App, agent: Agent, endpoint: str, old: bool) -> None:
     interface = {"url": endpoint, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
     agent.card = {"name": "x", "url": endpoint} if old else {"name": "x", "supportedInterfaces": [interface]}
@@ -241,6 +242,7 @@ async def test_a_card_cannot_be_elsewhere(app: App, agent: Agent) -> None:
         {"supportedInterfaces": [{"url": "{url}", "protocolBinding": "GRPC"}]}, {"additionalInterfaces": [{}], "url": None},
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_a_bad_card_is_an_error(app: App, agent: Agent, card: Any) -> None:
     agent.card = card
     failed(await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"}), "INVOCATION_ERROR")
@@ -323,6 +325,7 @@ async def test_an_agent_that_breaks_or_stalls_is_said_to_have(app: App, agent: A
         lambda asked: {"id": asked["id"], "error": {"code": -32603, "message": ["no", "text"]}},
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_a_bad_answer_is_an_error(app: App, agent: Agent, result: Any) -> None:
     agent.results["SendMessage"] = result
     failed(await app.invoke("a2a_chat", {"agent_url": "hand", "message": "hello"}), "INVOCATION_ERROR")

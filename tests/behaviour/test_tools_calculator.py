@@ -64,6 +64,7 @@ async def app() -> AsyncIterator[App]:
         ("+".join(["1"] * 250), 250),
     ],
 )
+@pytest.mark.sample(6)
 async def test_it_calculates(app: App, expression: str, result: float) -> None:
     outcome = await app.invoke("calculator", {"expression": expression})
     assert outcome.output == {"expression": expression, "result": result, "resultType": "number"}
@@ -131,6 +132,7 @@ async def test_a_whole_result_has_no_fraction(app: App, expression: str) -> None
         ("1\0", "cannot be read"),
     ],
 )
+@pytest.mark.sample(8)
 async def test_it_refuses_quickly_and_says_why(app: App, expression: str, part_of_message: str) -> None:
     began = time.process_time()
     outcome = await app.invoke("calculator", {"expression": expression})

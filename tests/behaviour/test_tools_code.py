@@ -120,6 +120,7 @@ async def test_python_is_what_is_run_if_nothing_is_said(app: App) -> None:
     )
 )
 @example({"toKEN": "0"})
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_value_comes_back_as_it_was(app: App, value: Any) -> None:
     """But for what looks like a secret, in any output."""
     text = json.dumps(json.dumps(value))
@@ -312,6 +313,7 @@ found""",
         ("run_program", "PERMISSION_DENIED", "run_program"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_a_call_that_fails_is_an_error_in_the_program(
     app: App, language: str, name: str, code: str, words: str
 ) -> None:
@@ -406,6 +408,7 @@ async def test_a_program_has_the_rights_of_its_caller(app: App) -> None:
 
 
 @pytest.mark.requirement("SBX-5")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_what_code_changed_is_decided_about_also_if_it_was_stopped(app: App, tmp_path: Path) -> None:
     code = "from pathlib import Path\nPath('.vscode').mkdir()\nPath('done.csv').write_text('1')\nwhile True: pass"
     outcome = await app.invoke("code_execute", {"code": code, "session_files": True, "timeout": 2_000})

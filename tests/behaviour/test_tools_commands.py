@@ -83,6 +83,7 @@ async def test_a_command_that_fails_is_a_result(app: App, tool: str) -> None:
 @pytest.mark.parametrize(
     "command", ["wget x", "ls; ls", "ls | cat", "ls > out", "echo $HOME", "ls && ls", "sudo ls", "bash -c ls", "/bin/ls", ""]
 )
+@pytest.mark.sample(4)
 async def test_what_is_not_allowed_does_not_run(app: App, work: Path, tool: str, command: str) -> None:
     outcome = await app.invoke(tool, {"command": command})
     assert outcome.status == "denied"
@@ -105,6 +106,7 @@ async def test_every_run_is_asked_about(tmp_path: Path, work: Path, tool: str) -
 
 @settings(max_examples=25)
 @given(words=st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc", "Cf", "Co", "Cn")), max_size=12), max_size=5))
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_program_gets_the_words_as_they_stand(app: App, words: list[str]) -> None:
     outcome = await app.invoke("execute_command", {"command": "printf '%s\\n' -", "args": ["-", *words]})
     if outcome.status == "denied":  # one of them names a sensitive file, or is not seen where the command is shown

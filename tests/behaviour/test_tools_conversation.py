@@ -254,6 +254,7 @@ async def test_a_notification_goes_to_the_channels_of_its_user(open_app: Open) -
         assert (kept.delivered, kept.failed) == (["ann", "team"], [])
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_channel_that_fails_is_told_and_the_notification_stands(open_app: Open, caplog: Any) -> None:
     hangs = asyncio.Event()
 
@@ -284,6 +285,7 @@ async def test_a_channel_that_fails_is_told_and_the_notification_stands(open_app
             assert not any(word in told for word in (TOKEN, base, "secret-topic"))
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_without_the_extra_the_notification_stands(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolgate.conversation.channels.is_installed", lambda _extra: False)
     async with open_app(notify=channels(1)) as app:
@@ -355,6 +357,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return Terminal(tmp_path, monkeypatch, capsys)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_notifications_are_listed_and_dismissed(terminal: Terminal) -> None:
     assert "has no notifications" in terminal("notifications", "list").err
     assert terminal("call", "notify_user", "message=Report ready").code == 0
@@ -394,6 +397,7 @@ def test_behaviours_are_listed_and_removed(terminal: Terminal) -> None:
     assert "no adjustments" in terminal("behaviours", "list").err
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_documents_are_listed_and_removed(terminal: Terminal) -> None:
     (terminal.folder / "a.md").write_text("Bees make honey.")
     assert terminal("call", "document_ingest", "path=a.md").code == 0

@@ -145,6 +145,7 @@ async def test_an_unknown_zone_is_refused(app: App, zone: str) -> None:
         ("Mon, 15 Jan 2024 10:30:00 -0500", "UTC", "2024-01-15T15:30:00.000Z"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_it_reads_iso_8601_unix_timestamps_and_english(app: App, text: str, zone: str, iso: str) -> None:
     answer = await run(app, "parse", date=text, timezone=zone)
     local = datetime.fromisoformat(iso).astimezone(ZoneInfo(zone))
@@ -197,6 +198,7 @@ async def test_english_weekdays_and_spans_start_from_now(app: App) -> None:
         *("\0", "1:" * 50, "in 1 day " * 12, pytest.param("1" * 200_000, id="long")),
     ],
 )
+@pytest.mark.sample(5)
 async def test_what_is_no_date_or_could_be_several_is_refused(app: App, text: str) -> None:
     await refusal(app, "parse", date=text)
 
@@ -267,6 +269,7 @@ async def test_what_is_no_format_is_refused(app: App, pattern: str) -> None:
         ("2023-01-01", "2024-07-02", "years", 1.5),
     ],
 )
+@pytest.mark.sample(4)
 async def test_diff_is_the_time_from_date1_to_date2(app: App, date1: str, date2: str, unit: str, difference: float) -> None:
     answer = await run(app, "diff", date1=date1, date2=date2, unit=unit)
     assert answer["difference"] == pytest.approx(difference)

@@ -263,6 +263,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("dialect", "answer", "code", "retryable"), ERRORS)
+@pytest.mark.sample(4)
 async def test_errors_of_the_server_have_toolgates_codes_and_cost_nothing(
     dialect: str, answer: Said, code: str, retryable: bool
 ) -> None:

@@ -131,6 +131,7 @@ async def test_a_folder_that_is_old_empty_gone_or_of_others_leaves_it_unknown(op
         assert str(tmp_path) not in json.dumps(found)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_what_an_old_folder_does_say_is_told(opened: Opener, tmp_path: Path) -> None:
     old = put(tmp_path / "old", advisory("GHSA-1", "lodash", {"introduced": "0"}, days=90))
     async with opened(advisories={"folder": old}) as app:
@@ -215,6 +216,7 @@ async def test_pypi_is_asked_by_its_json_api(opened: Opener, work: Path) -> None
     [Said(500), Said(200, b"no json"), Said(200, [1]), Said(200, {"latest": 7}), Said(200, {"latest": "x" * 999}),
      Said(302, headers={"location": "http://169.254.169.254/"})],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_a_registry_that_does_not_tell_leaves_it_unknown(opened: Opener, said: Said) -> None:
     async def registry(_: Asked) -> Said:
         return said
@@ -258,6 +260,7 @@ async def test_files_are_opened_as_read_file_opens_them(opened: Opener, work: Pa
      json.dumps({"dependencies": {f"p{n}": "1.0.0" for n in range(30_000)}}),
      json.dumps({"dependencies": {"../../etc/passwd": "1.0.0", "a b": "1.0.0", "\u202e": "1", "ok": {"a": 1}}})],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_hostile_manifests_end_with_an_outcome(opened: Opener, work: Path, text: str) -> None:
     (work / "package.json").write_text(text)
     async with opened() as app:

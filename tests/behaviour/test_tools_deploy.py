@@ -159,6 +159,7 @@ async def test_a_long_log_is_cut_to_its_end(tmp_path: Path) -> None:
     assert "line 499" in log
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_build_that_outlasts_the_call_is_said_to_be_building(tmp_path: Path) -> None:
     async with serving("vercel", VercelSite("BUILDING"), tmp_path) as (app, _):
         outcome = await app.invoke("vercel_deploy", {"projectPath": "site"}, timeout=17.0)

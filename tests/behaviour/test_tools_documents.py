@@ -203,6 +203,7 @@ async def test_a_passage_is_found_by_the_number_that_it_names(open_app: Open, wo
         ("archive.docx", b"PK\x03\x04 torn", "damaged"),
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_what_cannot_be_read_is_said_to_be_so(
     open_app: Open, work: Path, name: str, content: bytes | None, words: str
 ) -> None:

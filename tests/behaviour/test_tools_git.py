@@ -270,6 +270,7 @@ async def test_files_that_are_put_back_can_be_undone(app: App, work: Path) -> No
         ("commit", ["-m", "x", "a.txt"], "pending"), ("checkout", ["--", "a.txt"], "pending"),
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_each_operation_asks_as_its_tier_says(
     tmp_path: Path, work: Path, operation: str, args: list[str], status: str
 ) -> None:

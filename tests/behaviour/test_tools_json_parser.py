@@ -118,6 +118,7 @@ async def test_what_is_cut_off_is_a_part_of_the_whole(app: App, value: dict[str,
         ("null", None, "direct_parse"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_texts_as_models_write_them(app: App, text: str, data: Any, method: str) -> None:
     answer = await parse(app, text)
     assert answer == {"success": True, "data": data, "method": method}
@@ -132,6 +133,7 @@ async def test_texts_as_models_write_them(app: App, text: str, data: Any, method
         '{"a": 1e999}', '{"a": 123456789012345678901234567890}', '"\\ud800"', "[" * 300 + "]" * 300, "[" * 5000,
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_what_is_no_value_is_not_made_one(app: App, text: str) -> None:
     answer = await parse(app, text)
     if answer["success"]:  # only what is really there
@@ -172,6 +174,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.sample(4)
 async def test_a_hostile_text_takes_no_longer_than_its_length(app: App, name: str) -> None:
     began = time.process_time()
     await parse(app, ATTACKS[name])

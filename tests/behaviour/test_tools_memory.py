@@ -98,6 +98,7 @@ async def test_the_nearest_stand_first_and_the_threshold_ends_them(app: App) -> 
         ("  ", {0, 1, 2, 3}),
     ],
 )
+@pytest.mark.sample(4)
 async def test_a_filter_looks_at_metadata(app: App, condition: str, expected: set[int]) -> None:
     await save_all(app)
     found = await texts(app, "anything", threshold=0, limit=100, filter=condition)
@@ -238,6 +239,7 @@ async def test_a_note_that_is_too_long_or_empty_is_refused(settings: dict[str, A
     "metadata",
     [{"a": {"b": 1}}, {"a": [[1]]}, {"not a name": 1}, {"": 1}, {"1": 1}, {"a" * 65: 1}, {"a": "x" * 4_000}, {"a": [{}]}],
 )
+@pytest.mark.sample(4)
 async def test_metadata_that_is_not_flat_or_too_large_is_refused(app: App, metadata: dict[str, Any]) -> None:
     failed(await app.invoke("memory_save", {"text": "a", "metadata": metadata}, actor=ANN), "INVALID_INPUT")
     assert await texts(app, "a", threshold=0) == []

@@ -139,6 +139,7 @@ async def test_what_is_no_text_is_left_out(app: App, work: Path) -> None:
         ({"mode": "regex", "query": "(?:(?:a{1000}){1000}){1000}"}, "can't be read"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_what_can_not_be_searched_for_is_said(app: App, arguments: dict[str, Any], words: str) -> None:
     outcome = await app.invoke("file_search", arguments)
     assert outcome.error is not None, outcome

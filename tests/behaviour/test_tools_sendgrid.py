@@ -58,6 +58,7 @@ async def test_either_text_or_html_will_do() -> None:
         {"subject": "Hi\u2028there"},
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_neither_addresses_nor_the_subject_bring_headers_along(wrong: dict[str, str]) -> None:
     async with serving("sendgrid", QUEUED) as (app, sendgrid):
         failed(await app.invoke("sendgrid_send_email", {**MAIL, **wrong}), "INVALID_INPUT")
@@ -111,6 +112,7 @@ async def test_errors_are_told_field_by_field() -> None:
         (Said(raw=hang_up), "OUTCOME_UNKNOWN"),
     ],
 )
+@pytest.mark.sample(4)
 async def test_no_answer_leads_to_a_second_mail(answer: Said, code: str) -> None:
     async with serving("sendgrid", answer, QUEUED) as (app, sendgrid):
         failed(await app.invoke("sendgrid_send_email", MAIL), code)

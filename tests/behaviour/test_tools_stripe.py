@@ -83,6 +83,7 @@ async def test_neither_the_key_nor_the_client_secret_is_on_record() -> None:
     ],
     ids=["500", "503", "409", "hung up", "malformed", "huge", "something else"],
 )
+@pytest.mark.sample(2)
 async def test_an_attempt_without_a_clear_answer_is_repeated_with_the_same_key(trouble: Answer) -> None:
     async with serving("stripe", trouble, Said(200, INTENT)) as (app, stripe):
         outcome = await app.invoke("stripe_create_payment", PAYMENT)
@@ -106,6 +107,7 @@ async def test_after_three_attempts_nobody_knows_and_the_key_stays_taken() -> No
 
 
 @pytest.mark.parametrize("later", [Said(429), Said(401), Said(503), None], ids=["429", "401", "503", "down"])
+@pytest.mark.sample(2)
 async def test_a_later_attempt_that_does_not_get_through_says_nothing_of_an_earlier_one(later: Said | None) -> None:
     async with serving("stripe", Said(500), later or Said(raw=hang_up)) as (app, stripe):
         outcome = await app.invoke("stripe_create_payment", PAYMENT)
@@ -126,6 +128,7 @@ async def test_the_approver_is_told_what_one_payment_costs() -> None:
         assert "$0.90" not in str(await app.explain("stripe_create_payment", PAYMENT))
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_timeout_is_no_failure_that_is_known() -> None:
     async with serving("stripe", never) as (app, stripe):
         failed(await app.invoke("stripe_create_payment", PAYMENT, timeout=5.0), "OUTCOME_UNKNOWN")

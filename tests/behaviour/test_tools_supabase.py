@@ -251,6 +251,7 @@ async def test_a_tenant_that_may_not_run_code_may_not_migrate() -> None:
         (Said(raw=hang_up), "OUTCOME_UNKNOWN"),
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_what_became_of_a_change_is_told_and_it_is_made_once(answer: Said, code: str) -> None:
     async with serving(answer) as (app, service):
         failed(await ask(app, "insert", **TABLE, data={"name": "x"}), code)

@@ -173,6 +173,7 @@ async def test_only_what_a_pattern_surely_finds_is_an_entity_offline(app: App) -
 
 @pytest.mark.parametrize("operation", OFFLINE)
 @pytest.mark.parametrize("text", ["", "  \n", "...", "🎉", "\x00", "a", "Ж", "ك", "ไทย", "हिन्दी भाषा", "1", "שלום עולם"])
+@pytest.mark.sample(8)
 async def test_short_texts_of_any_script_have_an_answer_or_a_clear_refusal(app: App, operation: str, text: str) -> None:
     outcome = await app.invoke("text_transform", {"text": text, "operation": operation})
     if not outcome.ok:
@@ -188,6 +189,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.sample(4)
 async def test_a_hostile_text_takes_no_longer_than_its_length(app: App, name: str) -> None:
     for operation in [*OFFLINE, "word_count"]:
         await in_time(app, HOSTILE[name], operation, 4)

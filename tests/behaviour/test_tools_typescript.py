@@ -109,6 +109,7 @@ async def test_nothing_to_parse_is_said(app: App) -> None:
     ["(", "{", "a<", "`${", "a?b:", "(a)=>", "<a>", "class A {", "async (a, ", "\0", "}", "/*", "a.", "a||", "namespace A{",
      "keyof typeof infer ", "'a", "{a:", "import {a as b, ", "\ud800"],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_hostile_nesting_ends_in_time_with_an_outcome(app: App, piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolgate.tools.typescript.PARSE_SECONDS", 1.5)
     code = piece * (60_000 // len(piece))

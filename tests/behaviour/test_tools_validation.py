@@ -84,6 +84,7 @@ async def test_yaml_is_checked_by_the_same_schemas(app: App, tmp_path: Path) -> 
         "? [a]\n: 1", "<<: {a: 1}", "\x00",
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_hostile_yaml_is_a_fault_and_never_a_value(app: App, data: str) -> None:
     assert (await checked(app, data=data, format="yaml"))["valid"] is False
 
@@ -110,6 +111,7 @@ async def test_a_schema_reaches_nothing_else(app: App, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": "text"}, 7, [], "{", "[]", {"pattern": "("}, {"$ref": "#/none"}])
+@pytest.mark.sample(4)
 async def test_what_is_no_schema_is_said(app: App, schema: Any) -> None:
     assert "schema" in failed(await app.invoke("validate_json", {"data": '"a"', "schema": schema}), "INVALID_INPUT")
 

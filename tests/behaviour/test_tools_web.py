@@ -337,6 +337,7 @@ async def test_a_graphql_query_is_posted_with_its_variables(app: App, api: Api) 
         ({"unlike": "graphql"}, "did not answer as a GraphQL API does"), ([], "did not answer as a GraphQL API does"),
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_errors_in_a_graphql_answer_become_an_error(app: App, api: Api, answer: Any, words: str) -> None:
     api.says["/"] = Said(200, answer)
     error = failed(await app.invoke("rest_api_call", {"url": api.url, "query": "{ item }"}), "INVOCATION_ERROR")
@@ -409,6 +410,7 @@ async def test_a_secret_can_stand_in_the_path(app: App, api: Api) -> None:
         ("http://93.184.216.34:8776/", "network.ports"), ("ftp://example.com/", "http"),
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_a_url_that_is_refused_as_it_is_written_is_not_asked_about(tool: str, url: str, words: str) -> None:
     asked: list[Any] = []
     async with App.open(os.devnull, database_url="memory://") as app:

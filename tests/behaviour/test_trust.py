@@ -199,6 +199,7 @@ def test_settings_that_were_trusted_and_are_gone_are_missed(terminal: Terminal) 
     assert terminal("call", "echo", "text=a").code == 0
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_tool_that_changes_while_toolgate_runs_is_taken_once_it_is_trusted(terminal: Terminal) -> None:
     assert terminal.run("tools", "new", "mine", "--runtime", "python").code == 0
     file = terminal.home / "tools" / "mine.yml"
@@ -445,6 +446,7 @@ def test_a_database_that_found_settings_have_in_the_project_is_trusted_too(termi
 
 @pytest.mark.parametrize("name", ["toolgate.db", "toolgate.db-epoch", "audit.head", "sessions", "set-aside"])
 @pytest.mark.parametrize("before", [True, False])
+@pytest.mark.sample(4)
 def test_a_link_in_the_data_folder_is_not_written_through(
     terminal: Terminal, tmp_path: Path, name: str, before: bool
 ) -> None:
@@ -575,6 +577,7 @@ def test_home_is_where_it_is_recorded_without_the_variable(terminal: Terminal, t
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("tool", ["write_file", "create_directory"])
+@pytest.mark.sample(4)
 async def test_no_tool_makes_what_toolgate_would_obey(terminal: Terminal, path: str, tool: str) -> None:
     """None of it exists yet: OPA decides, so that the policy is not missed."""
     more = {"opa_url": "http://127.0.0.1:9", "policy": {"file": "mine.rego"}}

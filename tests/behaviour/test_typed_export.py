@@ -217,6 +217,7 @@ TOOLS = st.builds(
     ]
 )
 @given(tools=st.lists(TOOLS, max_size=3, unique_by=lambda tool: tool.name))
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_typescript_is_nothing_but_declarations(deno: Deno, tools: list[Tool]) -> None:
     assert deno.left_of(typed(tools, "typescript")) == LEFT
 

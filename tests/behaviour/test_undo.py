@@ -261,6 +261,7 @@ async def test_what_somebody_changed_since_is_not_overwritten(journal: Journal, 
 
 
 @pytest.mark.parametrize("what", MEDDLING)
+@pytest.mark.sample(4)
 async def test_force_puts_back_all_the_same_and_keeps_what_it_knows_nothing_of(
     journal: Journal, work: Path, what: str
 ) -> None:

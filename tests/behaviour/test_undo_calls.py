@@ -155,6 +155,7 @@ def test_what_was_changed_since_is_lost_only_by_force(terminal: Terminal) -> Non
 
 
 @pytest.mark.parametrize("call_id", ["nothing", "", "../..", "é", "a' OR 1=1", "%", "x" * 300])
+@pytest.mark.sample(4)
 def test_what_is_no_call_is_not_found(terminal: Terminal, call_id: str) -> None:
     saved(terminal)
     done = terminal("undo", call_id, "--json")

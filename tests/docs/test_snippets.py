@@ -100,6 +100,7 @@ CONSOLE = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("block", CONSOLE)
 def test_a_console_block_runs(block: Block, tmp_path: Path) -> None:
     for command in _commands(block):

@@ -69,6 +69,7 @@ def test_what_was_backed_up_while_calls_ran_is_whole_when_it_is_restored(shell: 
     assert "The audit log is whole" in shell(accepted)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_second_backup_does_not_touch_the_first_and_an_empty_account_takes_either(shell: Shell, tmp_path: Path) -> None:
     shell(f"toolgate call echo text=before\n{SCRIPTS['back up']}mv $B ${{B%/*}}/the-first\n{SCRIPTS['back up']}")
     folder = tmp_path / "home" / "toolgate-backups"

@@ -66,6 +66,7 @@ NAMES = ["", " ", "nothing", "TAKE", "take ", "take\n", "a\nb", "take\0", "../ta
 
 
 @pytest.mark.parametrize("name", [*NAMES, None, 5, True, b"take", ("take",), ["take"], {}, object()], ids=count())
+@pytest.mark.sample(4)
 async def test_a_name_that_no_tool_has_is_not_found(app: Checked, name: Any) -> None:
     message = await app.fails("TOOL_NOT_FOUND", name, {})
     assert message.isprintable()
@@ -84,6 +85,7 @@ async def test_any_name_gives_an_outcome(app: Checked, name: Any) -> None:
      '{"value":' + "[" * 500 + "]" * 500 + "}", '{"number": ' + "9" * 100 + "}"],
     ids=count(),
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_arguments_that_are_no_json_object_are_refused(app: Checked, arguments: Any) -> None:
     assert (await app.fails("VALIDATION_ERROR", "take", arguments)).startswith("Invalid arguments: ")
 
@@ -135,6 +137,7 @@ HALF = "holds half of a surrogate pair"
     ],
     ids=count(),
 )
+@pytest.mark.sample(4)
 async def test_a_value_that_json_can_not_hold_is_refused_with_its_path(
     app: Checked, value: Any, path: str, words: str
 ) -> None:

@@ -177,6 +177,7 @@ EVASIONS: dict[str, str | list[str]] = {
 
 
 @pytest.mark.parametrize("command", EVASIONS.values(), ids=EVASIONS)
+@pytest.mark.sample(22)
 async def test_an_evasion_has_no_effect(app: App, workplace: Workplace, command: str | list[str]) -> None:
     workplace.made()
     outcome = await app.invoke("run", {"command": command})
@@ -214,6 +215,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize(("command", "args"), ARGUMENTS.values(), ids=ARGUMENTS)
+@pytest.mark.sample(4)
 async def test_arguments_beside_the_command_count(app: App, workplace: Workplace, command: str, args: list[str]) -> None:
     workplace.shell([command, *args])
     assert workplace.made()
@@ -259,6 +261,7 @@ async def anything(workplace: Workplace) -> AsyncIterator[App]:
 
 
 @pytest.mark.parametrize("command", LAUNCHERS, ids=" ".join)
+@pytest.mark.sample(4)
 async def test_a_wildcard_allows_nothing_that_runs_other_programs(
     anything: App, workplace: Workplace, command: list[str]
 ) -> None:
@@ -339,6 +342,7 @@ async def open_tool() -> AsyncIterator[App]:
 
 
 @pytest.mark.parametrize("arguments", BESIDE.values(), ids=BESIDE)
+@pytest.mark.sample(5)
 async def test_a_command_is_recognised_by_what_stands_beside_it(open_tool: App, arguments: dict[str, Any]) -> None:
     outcome = await open_tool.invoke("run", arguments)
     assert outcome.error is not None
@@ -364,6 +368,7 @@ async def test_a_command_is_recognised_by_what_stands_beside_it(open_tool: App, 
     ],
     ids=str,
 )
+@pytest.mark.sample(4)
 async def test_a_plain_command_passes_in_any_form(open_tool: App, arguments: dict[str, Any]) -> None:
     outcome = await open_tool.invoke("run", arguments)
     assert outcome.ok, outcome.error
@@ -390,6 +395,7 @@ PERMITTED: list[str | list[str]] = [
 
 
 @pytest.mark.parametrize("command", PERMITTED, ids=str)
+@pytest.mark.sample(4)
 async def test_an_allowed_command_has_its_effect(app: App, workplace: Workplace, command: str | list[str]) -> None:
     effect = workplace.folder / "marker-of-ours"
     outcome = await app.invoke("run", {"command": command})

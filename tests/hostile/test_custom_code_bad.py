@@ -99,6 +99,7 @@ async def test_whoever_asks_for_the_check_while_another_has_it_made_waits_for_it
 @pytest.mark.parametrize(
     ("runtime", "name"), [pytest.param(*case, marks=OF_NODE if case[0] == "node" else ()) for case in CASES]
 )
+@pytest.mark.sample(4)
 async def test_it_fails_with_the_reason_and_the_next_call_works(app: App, runtime: str, name: str) -> None:
     outcome = await app.invoke(f"{name}_{runtime}", {})
     if name in ("does_not_compile", "has_no_execute"):  # is seen before it is called: there is no such tool

@@ -111,6 +111,7 @@ def test_what_repeats_itself_is_refused(text: str) -> None:
     ],
     ids=range(17),
 )  # fmt: skip
+@pytest.mark.sample(4)
 def test_much_of_the_same_is_refused_soon(text: str) -> None:
     assert len(text) <= MAX_YAML_BYTES
     why_not(text)

@@ -141,6 +141,7 @@ def ran(port: int) -> dict[str, tuple[CodeResult, CodeResult]]:
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+@pytest.mark.sample(6)
 def test_it_is_refused(trap: Trap, ran: dict[str, tuple[CodeResult, CodeResult]]) -> None:
     tried, control = ran[trap.name]
     assert (control.value, control.failure) == ("ok", None)

@@ -371,6 +371,7 @@ def common_folder(repo: Repo, inside: Path) -> None:
 
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @pytest.mark.parametrize("move", [git_file, git_link, common_folder])
+@pytest.mark.sample(4)
 async def test_a_repository_that_leads_elsewhere_is_refused(
     app: App, tmp_path: Path, seen: list[str], move: Callable[[Repo, Path], None], where: str
 ) -> None:
@@ -503,6 +504,7 @@ async def test_a_tree_that_writes_into_the_repository_is_not_checked_out(app: Ap
 
 
 @pytest.mark.parametrize("name", [".vscode/tasks.json", ".husky/pre-commit", ".mcp.json", ".envrc", "sub/.bashrc", ".env"])
+@pytest.mark.sample(2)
 async def test_what_the_host_runs_is_not_checked_out(app: App, tmp_path: Path, name: str) -> None:
     repo = Repo(tmp_path / "work")
     repo.run("checkout", "-qb", "evil")
@@ -681,6 +683,7 @@ async def test_more_files_than_can_be_judged_are_not_checked_out(app: App, tmp_p
     assert not (repo.top / "z").exists()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_file_of_the_history_is_not_shown_under_another_name(app: App, tmp_path: Path) -> None:
     """By its id, of which four digits will do, a deleted .env is compared with a file that may be shown."""
     repo = Repo(tmp_path / "work")

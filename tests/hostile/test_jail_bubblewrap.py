@@ -76,6 +76,7 @@ def check_stopped(result: dict[str, Any], why: str) -> None:
 
 
 @pytest.mark.parametrize("case", COMMON, ids=lambda case: case.name)
+@pytest.mark.sample(4)
 def test_it_holds(case: Case, user: str) -> None:
     jailed.check(case, jailed.results("bubblewrap", user))
 
@@ -157,6 +158,7 @@ if made >= 30: print("ESCAPED", made)
 
 
 @pytest.mark.parametrize("place", ["/", "/dev", "/dev/shm", "/run", "/proc/1", "/etc"])
+@pytest.mark.sample(4)
 def test_trap_7_no_place_in_memory_is_without_a_size(user: str, folder: Path, place: str) -> None:
     result = run_one(user, folder, f"""
 open(os.environ["TMPDIR"] + "/own", "wb").write(bytes(1 << 20))

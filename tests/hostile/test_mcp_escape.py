@@ -214,7 +214,7 @@ def fill():
     with open(os.environ["TMPDIR"] + "/big", "wb") as file:
         for _ in range(600): file.write(b"x" * (1 << 20))
 attempt(fill)
-""", {"memory_mb": 1024}),
+""", {"memory_mb": 1024}, stopped=("disk", "")),
     Case("node", """
 if (fs.readFileSync('FOLDER/lent/note', 'utf8') !== 'lent') throw new Error('lent');
 if (child.execFileSync('/bin/echo', ['hi']).toString() !== 'hi\\n') throw new Error('child');
@@ -326,6 +326,7 @@ def results(jail: str, user: str) -> dict[str, Any]:
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("jail", JAILS)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=NODE if case.node else ()) for case in CASES])
+@pytest.mark.sample(4)
 def test_a_server_does_not_get_out(case: Case, jail: str, user: str) -> None:
     check(case, jail, results(jail, user))
 

@@ -160,6 +160,7 @@ def test_a_secret_of_something_else_is_not_overwritten_by_a_file(terminal: Termi
         {"url": "http://h/\r\nX"},
     ],
 )
+@pytest.mark.sample(4)
 async def test_what_can_not_be_started_or_sent_is_said_at_once_and_the_others_are_taken(
     tmp_path: Path, server: dict[str, Any]
 ) -> None:

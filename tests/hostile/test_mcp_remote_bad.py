@@ -72,6 +72,7 @@ BAD: dict[str, tuple[type[CallError], str]] = {
 
 
 @pytest.mark.parametrize("how", BAD)
+@pytest.mark.sample(4)
 async def test_a_bad_answer_is_an_error_of_that_call_alone(place: Place, how: str) -> None:
     servers, server, _ = place
     kind, words = BAD[how]

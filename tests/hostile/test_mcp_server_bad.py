@@ -193,6 +193,7 @@ async def test_a_call_that_can_t_be_read_is_refused_and_logs_no_traceback(
 
 
 @pytest.mark.parametrize(("body", "code"), [one for one in NOT_MESSAGES if one[0]])
+@pytest.mark.sample(4)
 async def test_what_is_no_message_is_refused_over_http_too(body: bytes, code: int) -> None:
     async with a_site() as (_, site, key):
         headers = {"Accept": ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}

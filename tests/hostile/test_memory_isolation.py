@@ -71,6 +71,7 @@ async def test_names_that_look_alike_are_not_the_same_memory(app: App) -> None:
         "persona_id == null",
     ],
 )  # fmt: skip
+@pytest.mark.sample(4)
 async def test_no_filter_reaches_another_memory(app: App, condition: str) -> None:
     await call(app, VICTIM, "memory_save", text=SECRET, metadata={"topic": "launch"})
     lure = {"tenant": "acme", "tenant_id": "acme", "persona_id": None, "space_id": 1, "space": '["acme","analyst"]'}
@@ -107,6 +108,7 @@ async def test_anothers_ids_look_like_none(app: App) -> None:
 @pytest.mark.parametrize(
     "threshold", [float("nan"), float("inf"), -float("inf"), -0.1, 1.1, -1, "0", "nan", None, True, [0]]
 )
+@pytest.mark.sample(4)
 async def test_a_threshold_is_a_number_from_0_to_1(app: App, threshold: Any) -> None:
     await call(app, VICTIM, "memory_save", text=SECRET)
     for tool in ("memory_load", "memory_forget"):

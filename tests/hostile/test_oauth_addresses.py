@@ -138,6 +138,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.sample(4)
 async def test_no_address_that_a_server_names_leads_inside(certified: ssl.SSLContext, place: str) -> None:
     async with hostile(certified) as (server, inner, plain):
         at = place.format(inner=inner.port, plain=plain.port)

@@ -92,6 +92,7 @@ async def test_kill_9_fifty_times_loses_no_record(tmp_path: Path, url: str | Non
 
 
 @pytest.mark.requirement("AUD-2", "REG-2")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_processes_that_write_at_once_lose_nothing_and_the_chain_holds(tmp_path: Path, url: str | None) -> None:
     processes = [start(tmp_path, 8, 100, url) for _ in range(2)]
     for process in processes:

@@ -143,6 +143,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("spelling", REFUSED.values(), ids=REFUSED)
+@pytest.mark.sample(16)
 async def test_a_sensitive_file_is_refused_by_any_spelling(app: App, world: World, spelling: str) -> None:
     outcome = await app.invoke("peek", {"path": spelling.format(work=world.work)})
     assert SECRET not in outcome.to_json().decode()
@@ -192,6 +193,7 @@ INNOCENT = [
 
 
 @pytest.mark.parametrize("name", INNOCENT)
+@pytest.mark.sample(10)
 async def test_an_innocent_name_is_allowed_and_can_be_read(app: App, world: World, name: str) -> None:
     world.write(f"project/{name}", f"this is {name}")
     outcome = await app.invoke("peek", {"path": name})
@@ -542,6 +544,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+@pytest.mark.sample(4)
 async def test_an_argument_is_recognised_by_how_it_is_used(app: App, world: World, arguments: dict[str, Any]) -> None:
     filled = {
         name: value.replace("{work}", str(world.work)) if isinstance(value, str) else value

@@ -69,6 +69,7 @@ def head(site: Site, *more: str, length: int | None = None, method: str = "POST"
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
+@pytest.mark.sample(4)
 async def test_what_is_no_request_is_answered_or_hung_up_on(garbage: bytes) -> None:
     async with a_site() as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
@@ -140,6 +141,7 @@ BODIES = (
 
 
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+@pytest.mark.sample(4)
 async def test_a_body_that_is_no_request_is_answered_as_the_protocol_says(body: bytes) -> None:
     async with a_site() as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
@@ -156,6 +158,7 @@ async def test_a_body_that_is_no_request_is_answered_as_the_protocol_says(body: 
     "name",
     ["x" * 65, "x" * 5_000, "", " add", "add\n", "ad\x00d", "../add", "\uff41dd", "\ud800", "tools/call", "__class__"],
 )
+@pytest.mark.sample(4)
 async def test_names_that_no_tool_can_have_are_unknown(name: str) -> None:
     async with a_site() as site:
         header = "" if not name.isascii() or not name.isprintable() else name

@@ -40,6 +40,7 @@ def steps(jail: str, user: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("jail", JAILS)
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_secret_that_comes_into_a_folder_that_is_only_read_is_never_seen(jail: str, user: str) -> None:
     """Nor are the settings of Toolgate, nor a secret file that is saved as editors do."""
     said = steps(jail, user)
@@ -59,6 +60,7 @@ def test_other_files_are_seen_at_the_next_call(jail: str, user: str) -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_landlock_shows_what_was_there_at_the_start(user: str) -> None:
     said = steps("landlock", user)
     kept = {path: text for path, text in OPEN.items() if path not in ("project/data.txt", "read/a.txt")}

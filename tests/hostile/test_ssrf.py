@@ -143,6 +143,7 @@ async def test_a_url_that_leads_inside_is_refused_before_any_connection(
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "\n" not in form and "\x00" not in form and form])
+@pytest.mark.sample(21)
 async def test_a_redirect_there_is_refused_too(inside: Site, connects: list[Any], form: str) -> None:
     async def lead(asked: Asked) -> Said:
         if asked.path != "/start":  # the form is a path of this very host
@@ -165,6 +166,7 @@ async def test_a_redirect_there_is_refused_too(inside: Site, connects: list[Any]
 @pytest.mark.parametrize(
     "form", ["http://127.0.0.1:{port}/", "http://loopback.example.com/", "http://0x7f.1/", "file:///etc/passwd"]
 )
+@pytest.mark.sample(4)
 async def test_every_tool_that_takes_a_url_refuses_it(
     inside: Site, connects: list[Any], app: App, tool: str, form: str
 ) -> None:

@@ -83,6 +83,7 @@ planted = [look("note.csv"), look("new.csv"), look("own.py"), look("shared.csv")
 
 
 @pytest.mark.parametrize("jail", JAILS)
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_sees_what_the_host_changes_and_its_own(tmp_path: Path, jail: str) -> None:
     from tests.hostile.story_main import SERVER
 
@@ -125,6 +126,7 @@ async def test_a_server_sees_what_the_host_changes_and_its_own(tmp_path: Path, j
 
 
 @pytest.mark.parametrize("jail", JAILS)
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_all_that_it_writes_has_a_size(tmp_path: Path, jail: str) -> None:
     from tests.hostile.story_main import SERVER
 

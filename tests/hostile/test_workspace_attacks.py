@@ -106,6 +106,7 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("code", TRAPS.values(), ids=TRAPS.keys())
+@pytest.mark.sample(4)
 async def test_no_trap_that_a_program_leaves_goes_off(app: App, work: Path, code: str) -> None:
     outcome = await run(app, f'open("data.csv", "w").write("1")\n{code}')
     if outcome.ok:
@@ -395,6 +396,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("path", REFUSED)
+@pytest.mark.sample(4)
 async def test_no_tool_writes_what_a_program_may_not_change(app: App, work: Path, path: str) -> None:
     for tool, more in (("write_file", {"content": "x"}), ("create_directory", {})):
         outcome = await app.invoke(tool, {"path": path, **more}, session="s")

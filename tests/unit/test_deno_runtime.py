@@ -144,6 +144,7 @@ def run(code: str, mode: str = "script", *, answer: Answer = echo, hold: int = 1
         ("return await (await new Response(new Blob(['z']).stream()).text())", "z"),
     ],
 )
+@pytest.mark.sample(5)
 def test_a_script_gives_what_it_returns_or_exports(code: str, value: Any) -> None:
     assert run(code, arguments={"a": 2, "b": 3}).result == value
 
@@ -179,6 +180,7 @@ def test_node_is_the_same_whether_or_not_it_was_loaded_while_idle(idle: float) -
         ("return {toJSON() { return 1n }}", "BigInt"),
     ],
 )
+@pytest.mark.sample(4)
 def test_a_result_that_json_does_not_have_is_a_failure(code: str, words: str) -> None:
     failure = run(code, output=1000).failure
     assert (failure["kind"], failure["name"]) == ("value", "TypeError")
@@ -244,6 +246,7 @@ def test_what_is_given_comes_back_unchanged(value: Any) -> None:
         ("Error.stackTraceLimit = 0; throw new Error('bare')", "raised", "Error", "bare", None, None),
     ],
 )  # fmt: skip
+@pytest.mark.sample(5)
 def test_a_failure_says_what_and_where(
     code: str, kind: str, name: str, message: str, line: int | None, column: int | None
 ) -> None:
@@ -340,6 +343,7 @@ EXECUTES = [
 
 
 @pytest.mark.parametrize(("language", "code"), EXECUTES)
+@pytest.mark.sample(4)
 def test_a_tool_may_define_execute_in_any_usual_way(language: str, code: str) -> None:
     assert run(code, "tool", language=language, arguments={"n": 3}).result == 3
     said = run(code, "check", language=language, wants_execute=True)

@@ -62,6 +62,7 @@ async def test_nothing_is_given_for_nothing() -> None:
     assert (await Embedder().embed([])).shape == (0, DIMENSIONS)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_query_does_not_wait_for_a_library() -> None:
     await Embedder().embed(["loaded"])
     library = asyncio.ensure_future(Embedder().embed(["a page of a book about birds"] * embedder.BATCH_TEXTS * 20))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.matrix import axes, is_left_to_matrix
+from tests.matrix import axes, is_left_to_matrix, not_sampled
 
 AXES = (("sqlite", "postgres"), ("root", "ordinary"))
 ONE, TWO = object(), object()
@@ -41,3 +41,11 @@ def test_no_word_stands_on_two_axes() -> None:
     """Or a parameter would be a choice along both."""
     words = [word for axis in axes() for word in axis]
     assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize(
+    ("cases", "most", "left"),
+    [("abc", 3, ""), ("abcd", 3, "b"), ("abcdefghi", 2, "bcdefgh"), ("abcdefghi", 5, "bdfh"), ("", 4, "")],
+)
+def test_a_sample_has_so_many_cases_that_stand_far_apart(cases: str, most: int, left: str) -> None:
+    assert "".join(not_sampled(list(cases), most)) == left

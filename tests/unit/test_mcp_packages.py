@@ -336,6 +336,7 @@ def installed_elsewhere(settings: ServerSettings, home: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_installations_that_wait_hold_up_neither_others_nor_the_threads_that_all_share(
     registry: Registry, tmp_path: Path
 ) -> None:
@@ -381,6 +382,7 @@ async def test_installations_that_take_long_leave_the_threads_that_all_share_alo
     assert [type(end) for end in ends] == [Unreachable] * packages.MAX_INSTALLERS + [asyncio.CancelledError] * 38
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_one_that_is_being_installed_elsewhere_is_waited_for_but_not_for_ever(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,6 +400,7 @@ async def test_one_that_is_being_installed_elsewhere_is_waited_for_but_not_for_e
         await packages.ready("x", other, tmp_path)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_whoever_waited_may_go_away_and_the_next_one_is_let_in(registry: Registry, tmp_path: Path) -> None:
     registry.npm("thing", {"1.0.0": {"bin": "run.js"}}, {"run.js": SCRIPT})
     settings = ServerSettings(npm="thing")

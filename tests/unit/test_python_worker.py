@@ -133,6 +133,7 @@ def echo(wanted: str, given: list[Any]) -> dict[str, Any]:
         ("import asyncio\nasyncio.run(asyncio.sleep(0, 'own loop'))", "own loop"),
     ],
 )
+@pytest.mark.sample(4)
 def test_the_value_of_the_last_expression_is_the_result(code: str, value: Any) -> None:
     assert run(code, arguments={"a": 2}).value == value
 
@@ -164,6 +165,7 @@ def test_the_value_of_the_last_expression_is_the_result(code: str, value: Any) -
         ("import decimal\ndecimal.Decimal(1)", "Decimal"),
     ],
 )
+@pytest.mark.sample(4)
 def test_what_is_no_json_is_a_failure_that_says_where_and_why(code: str, words: str) -> None:
     failure = run(code).failure
     assert failure["kind"] == "value"
@@ -248,6 +250,7 @@ def test_an_error_names_its_place_in_the_text_and_the_way_there() -> None:
         ("str(10**5000)", "ValueError", "digits"),
     ],
 )
+@pytest.mark.sample(4)
 def test_whatever_is_raised_is_told(code: str, name: str, words: str) -> None:
     said = run(code)
     assert said.failure["kind"] == "raised"
@@ -349,6 +352,7 @@ def test_more_than_the_limit_is_seen_to_be_more_and_then_dropped() -> None:
         "import asyncio\nasync def f():\n    await asyncio.sleep(60)\nasyncio.create_task(f())\nawait asyncio.sleep(0)",
     ],
 )
+@pytest.mark.sample(4)
 def test_a_program_that_meddles_fools_only_itself(code: str) -> None:
     said = run(f"{code}\n'still told'")
     assert said.value == "still told"

@@ -176,6 +176,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("schema", BOMBS.values(), ids=BOMBS)
+@pytest.mark.sample(4)
 def test_a_bomb_is_seen_wherever_it_is_hidden(schema: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="takes too long to check"):
         compiled(schema)

@@ -31,6 +31,7 @@ def test_another():
         (0, False, "pass", False),
     ],
 )
+@pytest.mark.sample(2)
 def test_only_a_few_of_a_whole_run_that_pass_alone_are_forgiven(
     tmp_path: Path,
     failing: int,

@@ -2,6 +2,7 @@
 
 import re
 from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -285,6 +286,7 @@ def must_ask(tier: Tier, *, destructive: bool, confirms: bool) -> str | None:
     return "its definition asks for confirmation" if confirms else None
 
 
+@lru_cache(maxsize=4096)
 def _destroys(name: str) -> bool:
     """Tells whether a name says that something is destroyed: delete_user, deleteUser, DELETEuser, drops; not dropdown."""
     words = {word.lower() for word in WORD.findall(name)}
