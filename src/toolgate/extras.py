@@ -44,6 +44,10 @@ EXTRAS: Mapping[str, Extra] = {
     "documents": Extra("reading PDF, Office and web documents", ("pypdfium2", "docx", "openpyxl", "pptx", "trafilatura")),
     "code": Extra("reading and checking code", ("pyrefly", "tree_sitter", "tree_sitter_typescript", "univers")),
     "notify": Extra("sending notifications to other services", ("apprise",)),
+    "dbos": Extra("the job engine DBOS", ("dbos",)),
+    "qstash": Extra("QStash support", ("qstash",)),
+    "kafka": Extra("Kafka support", ("aiokafka",)),
+    "nats": Extra("NATS support", ("nats",)),
 }
 
 
