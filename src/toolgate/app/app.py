@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from toolgate.app.approvals import ApprovalsFacet, GrantsFacet
 from toolgate.app.audit import AuditFacet
-from toolgate.app.conversation import BehavioursFacet, CanvasFacet, NotificationsFacet
+from toolgate.app.conversation import BehavioursFacet, CanvasFacet, NotificationsFacet, PushTokensFacet
 from toolgate.app.deprecated import renamed
 from toolgate.app.documents import DocumentsFacet
 from toolgate.app.events import EventListener
@@ -64,6 +64,7 @@ class App:
         self.documents = DocumentsFacet(parts)
         self.canvas = CanvasFacet(parts)
         self.notifications = NotificationsFacet(parts)
+        self.push_tokens = PushTokensFacet(parts)
         self.behaviours = BehavioursFacet(parts)
         self.undo = UndoFacet(parts)
         self.workspace = WorkspaceFacet(parts)

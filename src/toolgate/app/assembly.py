@@ -18,6 +18,8 @@ from toolgate.conversation.behaviours import BehaviourAdjustments
 from toolgate.conversation.canvas import Canvas
 from toolgate.conversation.channels import Channels
 from toolgate.conversation.notifications import Notifications
+from toolgate.conversation.push_sender import PushSender
+from toolgate.conversation.push_tokens import PushTokens
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
 from toolgate.documents.library import DocumentLibrary
@@ -315,7 +317,11 @@ class Parts:
         notify, tell = self.settings.notify, self.events.tell
         channels = Channels(notify.channels, self.server_secrets.find, notify.seconds)
         self.canvas = Canvas(self.store, self.sessions, self.redactor, tell)
-        self.notifications = Notifications(self.store, channels, self.redactor, record=self.events.record, tell=tell)
+        sender = PushSender(self.http, notify.push.kinds, notify.seconds)
+        self.push_tokens = PushTokens(self.store, sender, notify.push.tokens, self.events.record)
+        self.notifications = Notifications(
+            self.store, channels, self.push_tokens, self.redactor, record=self.events.record, tell=tell
+        )
         self.behaviours = BehaviourAdjustments(self.store, self.redactor)
         made = (self.canvas, self.notifications, self.behaviours)
         self.providers.everywhere.update({type(one): one for one in made})

@@ -1,8 +1,10 @@
-"""`app.canvas`, `app.notifications` and `app.behaviours`: what agents left for people, and for their own next turn."""
+"""`app.canvas`, `app.notifications`, `app.push_tokens` and `app.behaviours`: what agents left for people, and for their own
+next turn."""
 
 from toolgate.app.facets import Facet
 from toolgate.conversation.canvas import BLOCKS_PAGE, CanvasBlock
 from toolgate.conversation.notifications import Notification
+from toolgate.conversation.push_tokens import PushToken
 from toolgate.model import LOCAL, Actor
 from toolgate.store.behaviours import AdjustmentRow
 from toolgate.store.canvas import CanvasRow
@@ -54,6 +56,24 @@ class NotificationsFacet(Facet):
         """Gives the latest notifications of the actor's user, or of all users of the tenant, oldest first."""
         actor = actor or LOCAL
         return await self._parts.notifications.list(actor.tenant, None if all_users else actor.user, limit)
+
+
+class PushTokensFacet(Facet):
+    """The services at which users want their notifications. A token is a credential: it is kept encrypted, and not shown."""
+
+    @uninterrupted
+    async def add(self, url: str, name: str | None = None, *, actor: Actor | None = None) -> PushToken:
+        """Adds a push token of the actor's user: an apprise URL of a kind that the setting `notify.push.kinds` allows."""
+        return await self._parts.push_tokens.add(actor or LOCAL, url, name)
+
+    @uninterrupted
+    async def remove(self, id_or_name: str, *, actor: Actor | None = None) -> PushToken | None:
+        """Removes a push token of the actor's user. Gives what was removed; None: there is none."""
+        return await self._parts.push_tokens.remove(actor or LOCAL, id_or_name)
+
+    async def list(self, *, actor: Actor | None = None) -> list[PushToken]:
+        """Gives the push tokens of the actor's user, oldest first."""
+        return await self._parts.push_tokens.list(actor or LOCAL)
 
 
 class BehavioursFacet(Facet):

@@ -1,8 +1,6 @@
 """`toolgate secrets`: put secrets where tools get them from, see which there are and whether they work. Names, no values."""
 
-import sys
 from dataclasses import asdict, dataclass
-from getpass import getpass
 from typing import Annotated, Any, Literal
 
 import typer
@@ -16,12 +14,12 @@ from toolgate.cli.context import (
     actor_of,
     argument,
     diverted,
-    interruptible,
     opened,
     option,
     sentence,
     text_option,
 )
+from toolgate.cli.credentials import read_credential
 from toolgate.cli.output import answer, answered, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown
@@ -29,7 +27,6 @@ from toolgate.errors import Failed
 from toolgate.gates.secrets.names import LOGINS, OF_SERVERS, SERVERS, Owner, key_of
 from toolgate.gates.secrets.sources import ListedSecret
 
-MAX_VALUE_CHARS = 65_536
 PASSING = ("works", "not needed")
 RESULT_STYLES = {
     "works": "green", "refused": "red", "failed": "red", "untested": "yellow", "missing": "red", "not needed": "dim",
@@ -79,7 +76,7 @@ async def set_secret(ctx: typer.Context, name: Name, whose: OwnerOptions, where:
     async with opened(ctx) as app:
         kept = where or "file"
         app.secrets.check_place(kept)  # told before anybody is asked for a value
-        await app.secrets.set(name, _read_value(name), owner, kept)
+        await app.secrets.set(name, read_credential(f"Value of {name}: ", f"toolgate secrets set {name}"), owner, kept)
     words = f" {name.upper()} for {owner}, in the {'encrypted file' if kept == 'file' else kept}"
     return answer({"name": name.upper(), **asdict(whose), "source": kept}, ("✓ Set", "green"), words)
 
@@ -148,30 +145,6 @@ async def test_secret(
         if tested.advice:
             note(tested.advice)
     return 0 if tested.result in PASSING else 1
-
-
-def _read_value(name: str) -> str:
-    """The value, typed without echo or piped in; one line end at its end is not part of it."""
-    if sys.stdin is not None and sys.stdin.isatty():
-        try:
-            with interruptible():
-                value = getpass(f"Value of {name}: ")
-        except EOFError:
-            value = ""
-    else:
-        try:
-            with interruptible():
-                content = sys.stdin.buffer.read(MAX_VALUE_CHARS * 4) if sys.stdin is not None else b""
-            value = content.decode().removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError:
-            raise Usage("The value is not text in UTF-8.") from None
-    if not value.strip():
-        raise Usage(
-            "There is no value.", suggestion=f"Type it when asked, or pipe it in: `toolgate secrets set {name} < FILE`."
-        )
-    if len(value) > MAX_VALUE_CHARS:
-        raise Usage(f"The value has more than {MAX_VALUE_CHARS:,} characters.")
-    return value
 
 
 # -- what is shown

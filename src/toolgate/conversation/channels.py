@@ -7,7 +7,8 @@ for only so long. A thread can't be stopped: one that hangs is taken until its s
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -29,10 +30,20 @@ class Delivery(NamedTuple):
 
     delivered: tuple[str, ...] = ()
     failed: Mapping[str, str] = {}
+    passing: tuple[str, ...] = ()
+    """Those of the failed that may take it later."""
+
+    def and_also(self, other: "Delivery") -> "Delivery":
+        """Both as one."""
+        return Delivery(self.delivered + other.delivered, {**self.failed, **other.failed}, self.passing + other.passing)
 
 
 class NotSent(Exception):
     """A channel did not take a message; the words are for operators."""
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 class Channels:
@@ -50,39 +61,40 @@ class Channels:
         """The names of an actor's channels."""
         return [name for name, channel in self._channels.items() if _is_for(channel, actor)]
 
-    async def send(self, actor: Actor, title: str, message: str) -> Delivery:
-        """Sends a message to all channels of an actor, at the same time."""
-        names = self.of(actor)
+    async def send(self, actor: Actor, title: str, message: str, only: Collection[str] | None = None) -> Delivery:
+        """Sends a message to all channels of an actor, at the same time. `only`: to those of these names."""
+        names = [name for name in self.of(actor) if only is None or name in only]
         if not names:
             return Delivery()
-        reasons = await asyncio.gather(*(self._try(name, title, message) for name in names))
-        tried = dict(zip(names, reasons, strict=True))
-        for name, reason in tried.items():
-            if reason is not None:
-                logger.warning("a notification was not sent to the channel %s: %s", name, reason)
-        delivered = tuple(name for name, reason in tried.items() if reason is None)
-        return Delivery(delivered, {name: reason for name, reason in tried.items() if reason is not None})
+        errors = await asyncio.gather(*(self._try(name, title, message) for name in names))
+        tried = dict(zip(names, errors, strict=True))
+        failed = {name: error for name, error in tried.items() if error is not None}
+        for name, error in failed.items():
+            logger.warning("a notification was not sent to the channel %s: %s", name, error)
+        delivered = tuple(name for name in names if name not in failed)
+        passing = tuple(name for name, error in failed.items() if error.passing)
+        return Delivery(delivered, {name: str(error) for name, error in failed.items()}, passing)
 
-    async def _try(self, name: str, title: str, message: str) -> str | None:
+    async def _try(self, name: str, title: str, message: str) -> NotSent | None:
         """The reason why a channel did not take a message; None: it did."""
         if not is_installed("notify"):
-            return not_installed("notify")
+            return NotSent(not_installed("notify"))
         self._threads = self._threads or DaemonExecutor(MAX_SENDING_THREADS)
         sending = asyncio.get_running_loop().run_in_executor(self._threads, self._send, name, title, message)
         try:
             return await asyncio.wait_for(sending, self._seconds)
         except TimeoutError:
-            return f"it did not take it within {self._seconds:g} s"
+            return NotSent(f"it did not take it within {self._seconds:g} s", passing=True)
 
-    def _send(self, name: str, title: str, message: str) -> str | None:
+    def _send(self, name: str, title: str, message: str) -> NotSent | None:
         try:
             send_by_url(self._url(name), title, message)
         except NotSent as error:
-            return str(error)
+            return error
         except StoreError as error:
-            return error.message
+            return NotSent(error.message)
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises; its words may hold the URL
-            return f"sending failed ({type(error).__name__})"
+            return NotSent(f"sending failed ({type(error).__name__})")
         return None
 
     def _url(self, name: str) -> str:
@@ -114,19 +126,26 @@ _sending: set[int] = set()
 """Threads in which a message is sent."""
 
 
-def send_by_url(url: str, title: str, message: str) -> None:
-    """Sends a text to the service of an apprise URL. Raises NotSent. Blocks."""
-    import apprise
-
+@contextmanager
+def quiet_apprise() -> Iterator[None]:
+    """Keeps what apprise logs in this thread out of the log."""
     logging.getLogger("apprise").addFilter(_is_not_ours)
     thread = threading.get_ident()
     _sending.add(thread)
     try:
+        yield
+    finally:
+        _sending.discard(thread)
+
+
+def send_by_url(url: str, title: str, message: str) -> None:
+    """Sends a text to the service of an apprise URL. Raises NotSent. Blocks."""
+    import apprise
+
+    with quiet_apprise():
         asset = apprise.AppriseAsset(app_id="Toolgate", app_desc="Toolgate", app_url="", storage_mode="memory")
         service = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
         if service is None:
             raise NotSent("its url is none that apprise knows")
         if not service.notify(body=message, title=title, body_format=apprise.NotifyFormat.TEXT):
-            raise NotSent("the service did not take it")
-    finally:
-        _sending.discard(thread)
+            raise NotSent("the service did not take it", passing=True)

@@ -1,13 +1,16 @@
-"""Keeps messages of agents to the users that they work for, tells listeners of them, and sends them to the users' channels.
+"""Keeps messages of agents to the users that they work for, tells listeners of them, and sends them to the users' channels
+and push tokens.
 
 A message that no channel takes is kept all the same: a notification is what is kept, channels only point at it."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
 import orjson
 
 from toolgate.conversation.channels import Channels, Delivery
+from toolgate.conversation.push_tokens import PushTokens
 from toolgate.errors import InvalidInput
 from toolgate.gates.redaction import Redactor
 from toolgate.model import Actor, new_id
@@ -35,18 +38,24 @@ class Notification(NamedTuple):
     """Of the agent that sent it."""
     message: str
     delivered: list[str]
-    """The channels that took it."""
+    """The channels and push tokens that took it."""
     failed: list[str]
     call_id: str
     created_at: str
+    title: str | None = None
+    data: dict[str, Any] | None = None
+    """What a program that shows the notification may need."""
 
 
 class Notifications:
     """The notifications of all users."""
 
-    def __init__(self, store: Store, channels: Channels, redactor: Redactor, *, record: Record, tell: Tell) -> None:
+    def __init__(
+        self, store: Store, channels: Channels, tokens: PushTokens, redactor: Redactor, *, record: Record, tell: Tell
+    ) -> None:
         self._store = store
         self._channels = channels
+        self._tokens = tokens
         self._redactor = redactor
         self._record = record
         self._tell = tell
@@ -54,29 +63,68 @@ class Notifications:
     async def send(self, actor: Actor, message: str, call_id: str, known: tuple[str, ...] = ()) -> tuple[str, Delivery]:
         """Tells the user of an actor something, secrets masked: gives the id of the notification, and what became of it.
         `known`: values of secrets."""
-        message = plain(message)
-        if not message:
+        row = await self._row(f"ntf_{new_id()}", actor, call_id, message, known=known)
+        await finish(self._keep(row))
+        return row.id, await finish(self._deliver(row, actor, "notify_user"))
+
+    async def send_once(self, id: str, actor: Actor, title: str, message: str, data: dict[str, Any] | None) -> Delivery:
+        """Sends a notification under an id of the caller's. Under the same id again it goes only to those channels and
+        tokens that may take it now."""
+        row = await self._store.read(table.find(id))
+        if row is None:
+            row = await self._row(id, actor, id, message, title=title, data=data)
+            await finish(self._keep(row))
+        return await finish(self._deliver(row, actor, ""))
+
+    async def _row(
+        self,
+        id: str,
+        actor: Actor,
+        call_id: str,
+        message: str,
+        *,
+        title: str | None = None,
+        data: dict[str, Any] | None = None,
+        known: tuple[str, ...] = (),
+    ) -> NotificationRow:
+        """A notification without what looks like a secret, or is one."""
+        said = {"message": plain(message), "title": None if title is None else plain(title), "data": data}
+        if not said["message"]:
             raise InvalidInput("The message is empty.")
         if not self._redactor.ready:
-            await self._redactor.prepare(message)
-        message = self._redactor.text(message, known)
-        row = NotificationRow(
-            f"ntf_{new_id()}", actor.tenant, actor.user, actor.persona, call_id, message, "[]", "[]", now()
+            await self._redactor.prepare(said)
+        masked = self._redactor.mask(said, known=known)
+        kept = None if data is None else orjson.dumps(masked["data"]).decode()
+        return NotificationRow(
+            id, actor.tenant, actor.user, actor.persona, call_id, masked["message"], "[]", "[]", now(), masked["title"], kept
         )
-        await finish(self._store.transact(table.keep(row, MAX_NOTIFICATIONS)))
-        self._tell(SENT, {**_shown(row)._asdict(), "scope": {"tenant": actor.tenant}})
-        return row.id, await finish(self._deliver(row, actor))
 
-    async def _deliver(self, row: NotificationRow, actor: Actor) -> Delivery:
-        """Sends a notification to the user's channels, and puts on record what became of it. Its words are not in the
-        record: they are among the call's arguments."""
-        sent = await self._channels.send(actor, f"Message from {actor.persona or 'your agent'}", row.message)
-        if sent.delivered or sent.failed:
-            names = orjson.dumps(sent.delivered).decode(), orjson.dumps(list(sent.failed)).decode()
-            await self._store.transact(table.note_delivery(row.id, *names))
-        details = {"notification": row.id, "delivered": list(sent.delivered), "failed": dict(sent.failed)}
-        await self._record(SENT, actor, "notify_user", {**details, "call": row.call_id})
-        return sent
+    async def _keep(self, row: NotificationRow) -> None:
+        await self._store.transact(table.keep(row, MAX_NOTIFICATIONS))
+        self._tell(SENT, {**_shown(row)._asdict(), "scope": {"tenant": row.tenant_id}})
+
+    async def _deliver(self, row: NotificationRow, actor: Actor, tool: str) -> Delivery:
+        """Sends a notification to the user's channels and push tokens, and puts on record what became of it. Its words are
+        not in the record, but for the title: they are among the call's arguments."""
+        title = row.title or f"Message from {actor.persona or 'your agent'}"
+        only = None if row.retry is None else orjson.loads(row.retry)
+        sent, pushed = await asyncio.gather(
+            self._channels.send(actor, title, row.message, only), self._tokens.send(actor, title, row.message, only)
+        )
+        both = sent.and_also(pushed)
+        delivered = [*orjson.loads(row.delivered), *both.delivered]
+        failed = [name for name in orjson.loads(row.failed) if only is None or name not in only] + list(both.failed)
+        await self._store.transact(table.note_delivery(row.id, *map(_json, (delivered, failed, both.passing))))
+        details = {
+            "notification": row.id,
+            "title": title,
+            "token_count": len(pushed.delivered) + len(pushed.failed),
+            "success_count": len(pushed.delivered),
+            "delivered": list(both.delivered),
+            "failed": dict(both.failed),
+        }
+        await self._record(SENT, actor, tool, {**details, "call": row.call_id})
+        return both
 
     # -- for people
 
@@ -94,7 +142,13 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text).strip()
 
 
+def _json(names: Iterable[str]) -> str:
+    return orjson.dumps(list(names)).decode()
+
+
 def _shown(row: NotificationRow) -> Notification:
     delivered, failed = orjson.loads(row.delivered), orjson.loads(row.failed)
     at = row.created_at.isoformat(timespec="seconds")
-    return Notification(row.id, row.tenant_id, row.user_id, row.persona_id, row.message, delivered, failed, row.call_id, at)
+    data = None if row.data is None else orjson.loads(row.data)
+    who = row.tenant_id, row.user_id, row.persona_id
+    return Notification(row.id, *who, row.message, delivered, failed, row.call_id, at, row.title, data)

@@ -1,8 +1,18 @@
-"""Settings of notifications: the channels to which they are sent."""
+"""Settings of notifications: the channels to which they are sent, and the push tokens that users may add."""
+
+from typing import Literal
 
 from pydantic import Field
 
 from toolgate.settings.section import Section
+
+PushKind = Literal[
+    "bark", "barks", "discord", "form", "forms", "gchat", "gotify", "gotifys", "json", "jsons", "line", "mmost", "mmosts",
+    "ntfy", "ntfys", "onesignal", "pbul", "pover", "prowl", "pushy", "rocket", "rockets", "slack", "tgram", "threema", "xml",
+    "xmls", "zulip",
+]  # fmt: skip
+"""Schemes of apprise whose services are asked by HTTP and by nothing else. Others run programs, read files or open
+connections that nothing here could judge, so no setting allows them to users."""
 
 
 class ChannelSettings(Section):
@@ -16,10 +26,20 @@ class ChannelSettings(Section):
     """The user that it is for; None: every user of the tenant."""
 
 
+class PushSettings(Section):
+    """Push tokens: services that users add for themselves."""
+
+    kinds: tuple[PushKind, ...] = ()
+    """The kinds of services, by the scheme of their apprise URLs: `[ntfys, pover]`. None: users can add no tokens."""
+    tokens: int = Field(default=10, ge=1, le=100)
+    """How many a user may have."""
+
+
 class NotifySettings(Section):
     """Where notifications go besides Toolgate's own list."""
 
     channels: dict[str, ChannelSettings] = Field(default_factory=dict)
     """The channels, by name."""
+    push: PushSettings = PushSettings()
     seconds: float = Field(default=15, gt=0, le=300)
-    """How long a channel may take for a notification."""
+    """How long a channel or a push token may take for a notification."""

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from toolgate.store.database import Transaction
-from toolgate.store.sql import insert, is_any, select
+from toolgate.store.sql import insert, is_any, select, select_one
 
 OWN = "tenant_id = :tenant AND user_id = :user"
 
@@ -21,6 +21,10 @@ class NotificationRow(NamedTuple):
     delivered: str
     failed: str
     created_at: datetime
+    title: str | None = None
+    data: str | None = None
+    retry: str | None = None
+    """Where it is to be sent when it is sent again, as JSON; None: everywhere, for it was not sent yet."""
 
 
 def keep(row: NotificationRow, most: int) -> Transaction[None]:
@@ -33,11 +37,16 @@ def keep(row: NotificationRow, most: int) -> Transaction[None]:
     )
 
 
-def note_delivery(id: str, delivered: str, failed: str) -> Transaction[None]:
-    """Notes which channels took a notification, and which did not."""
+def find(id: str) -> Transaction[NotificationRow | None]:
+    """A notification; None: there is none of this id."""
+    return select_one(NotificationRow, "notifications", "WHERE id = :id", {"id": id})
+
+
+def note_delivery(id: str, delivered: str, failed: str, retry: str) -> Transaction[None]:
+    """Notes which channels took a notification, which did not, and which of those may do so later."""
     yield (
-        "UPDATE notifications SET delivered = :delivered, failed = :failed WHERE id = :id",
-        {"id": id, "delivered": delivered, "failed": failed},
+        "UPDATE notifications SET delivered = :delivered, failed = :failed, retry = :retry WHERE id = :id",
+        {"id": id, "delivered": delivered, "failed": failed, "retry": retry},
     )
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from toolgate.errors import CallError
 from toolgate.gates.approval.approvers import Terms, is_own
-from toolgate.gates.approval.disclosure import Seal
+from toolgate.gates.approval.disclosure import PURPOSE
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
 from toolgate.gates.approval.grants import Grants, draft
 from toolgate.gates.approval.records import (
@@ -27,6 +27,7 @@ from toolgate.model import MASK, Actor
 from toolgate.store import approvals
 from toolgate.store.approvals import AnswerRow, ApprovalRow
 from toolgate.store.grants import GrantRow
+from toolgate.store.sealed_values import Seal
 
 Validate = Callable[[str, str, str, dict[str, Any]], bytes]
 """(tool, tenant, workspace, arguments) → the arguments in canonical form; raises a CallError if they do not fit the tool, or
@@ -45,7 +46,7 @@ class Questions:
         self._grants = grants
         self._validate = validate
         self._mask = mask
-        self.seal = Seal(room.store)
+        self.seal = Seal(room.store, PURPOSE)
         self.awaited: dict[str, asyncio.Event] = {}
         """Questions that a call of this process is asking right now; set when one is answered."""
 
