@@ -18,5 +18,8 @@ BUILTIN = frozenset(
         "netlify_deploy", "run_program",
     }
 )  # fmt: skip
+WORKFLOWS = frozenset({"send_email", "create_calendar_event", "send_notification"})
+"""Tools that are workflows of an n8n server (WF-3)."""
+SHIPPED = BUILTIN | WORKFLOWS
 ALIASES = {"file_read": "read_file", "git_commit": "git", "bash_execution": "execute_command"}
 """Second names, and the tools that models are shown instead."""

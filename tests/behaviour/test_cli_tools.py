@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builtin_tools import ALIASES, BUILTIN
+from tests.builtin_tools import ALIASES, BUILTIN, SHIPPED
 from tests.terminal import Terminal
 
 TOOLS = """
@@ -82,7 +82,7 @@ def test_a_disabled_tool_is_marked_and_does_not_count(terminal: Terminal) -> Non
     after = terminal("tools", "list", "--json").json
     cost = next(tool["token_cost"] for tool in before["tools"] if tool["name"] == "echo")
     assert after["total_tokens"] == before["total_tokens"] - cost
-    assert marks(terminal("tools").lines) == dict.fromkeys(BUILTIN, "✓") | {"echo": "✗"}
+    assert marks(terminal("tools").lines) == dict.fromkeys(SHIPPED, "✓") | {"echo": "✗"}
 
 
 @pytest.mark.requirement("REG-4")
@@ -90,12 +90,12 @@ def test_for_an_actor_the_list_shows_what_that_actor_has(terminal: Terminal) -> 
     terminal("tools", "disable", "echo", "--tenant", "acme")
     terminal("tools", "disable", "timestamp", "--persona", "intern", "--reason", "no clocks")
     seen = set(marks(terminal("tools", "list", "--tenant", "acme", "--persona", "intern").lines))
-    assert seen == BUILTIN - {"echo", "timestamp"}
+    assert seen == SHIPPED - {"echo", "timestamp"}
     everything = terminal("tools", "list", "--tenant", "acme", "--persona", "intern", "--all")
-    assert marks(everything.lines) == dict.fromkeys(BUILTIN, "✓") | {"echo": "✗", "timestamp": "✗"}
+    assert marks(everything.lines) == dict.fromkeys(SHIPPED, "✓") | {"echo": "✗", "timestamp": "✗"}
     assert "echo is disabled for tenant acme" in everything.out
     assert "persona intern: no clocks" in everything.out
-    assert set(marks(terminal("tools", "list", "--user", "u-1").lines)) == BUILTIN
+    assert set(marks(terminal("tools", "list", "--user", "u-1").lines)) == SHIPPED
 
 
 @pytest.mark.requirement("REG-1")
@@ -182,9 +182,9 @@ def test_tokens_are_drawn_as_bars_by_cost(equipped: Terminal) -> None:
     assert done.lines[:2] == ["Token Cost Breakdown:", ""]
     rows = [re.fullmatch(r"(\S+) +([█░]{40}) (\d+)( \(declared 320\))?", line) for line in done.lines[2:-2]]
     found = [(row[1], len(row[2].rstrip("░")), int(row[3])) for row in rows if row]
-    assert len(found) == len(rows) == len(BUILTIN) - len(ALIASES)
+    assert len(found) == len(rows) == len(SHIPPED) - len(ALIASES)
     assert [tokens for _, _, tokens in found] == sorted((tokens for _, _, tokens in found), reverse=True)
-    assert {name for name, _, _ in found} == BUILTIN - ALIASES.keys() - {"timestamp"} | {"weather"}
+    assert {name for name, _, _ in found} == SHIPPED - ALIASES.keys() - {"timestamp"} | {"weather"}
     assert all(filled == round(tokens / 1000 * 40) for _, filled, tokens in found)
     total = sum(tokens for _, _, tokens in found)
     assert done.lines[-1] == f"Total: {total} tokens (~${total / 1_000_000:.4f})"
@@ -330,7 +330,7 @@ def test_definitions_are_exported_in_the_shape_asked_for(equipped: Terminal, sha
     equipped("tools", "disable", "echo")
     found = equipped("tools", "export", "--format", shape, "--json").json
     tools = [tool.get("function", tool) for tool in found]
-    assert [tool["name"] for tool in tools] == sorted(BUILTIN - ALIASES.keys() - {"echo"} | {"weather"})
+    assert [tool["name"] for tool in tools] == sorted(SHIPPED - ALIASES.keys() - {"echo"} | {"weather"})
     (weather,) = [tool for tool in tools if tool["name"] == "weather"]
     assert weather[schema]["properties"]["city"]["type"] == "string"
     assert json.loads(equipped("tools", "export", "--format", shape).out) == found

@@ -6,6 +6,8 @@ from tests.docs.markdown import ROOT
 from toolgate.model import Entry
 from toolgate.registry.compile import DefinitionRules
 from toolgate.registry.python_source import PackageSource
+from toolgate.settings import N8nSettings
+from toolgate.workflow.source import WorkflowSource
 
 PAGE = ROOT / "docs" / "reference" / "tools" / "README.md"
 HEAD = """# Built-in tools
@@ -40,7 +42,9 @@ def _words(entry: Entry) -> str:
 
 
 def render() -> str:
-    loaded = PackageSource("toolgate.tools", "builtin", DefinitionRules()).load()
+    rules = DefinitionRules()
+    workflows = WorkflowSource(N8nSettings(), {}, rules).load()
+    loaded = [*PackageSource("toolgate.tools", "builtin", rules).load(), *workflows]
     entries = sorted((one for one in loaded if isinstance(one, Entry)), key=lambda one: (one.tool.category, one.name))
     parts = [HEAD]
     for category, group in groupby(entries, key=lambda one: one.tool.category):

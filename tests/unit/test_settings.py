@@ -19,8 +19,10 @@ from toolgate.settings import (
     ServerSettings,
     ServerToolSettings,
     Settings,
+    WorkflowSettings,
     load_settings,
 )
+from toolgate.settings.workflows import WorkflowRetrySettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -30,6 +32,8 @@ BY_NAME: dict[str, type[Section]] = {
     "servers.<name>.tools.<tool>.": ServerToolSettings,
     "servers.<name>.oauth.": OAuthSettings,
     "notify.channels.<name>.": ChannelSettings,
+    "workflows.<name>.": WorkflowSettings,
+    "workflows.<name>.retry.": WorkflowRetrySettings,
 }
 """Groups of which there are as many as somebody names."""
 
@@ -46,7 +50,7 @@ def every_setting(section: type[Section] = Settings, prefix: str = "") -> Iterat
         if isinstance(default, Section):
             yield from every_setting(type(default), f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", default
+            yield f"{prefix}{field.alias or name}", default
 
 
 @pytest.mark.parametrize(("name", "default"), all_settings(), ids=lambda part: part if isinstance(part, str) else "")

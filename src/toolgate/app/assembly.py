@@ -84,6 +84,8 @@ from toolgate.store.live_processes import ProcessHeartbeat
 from toolgate.threads import Offload
 from toolgate.timezones import Timezones
 from toolgate.undo import Journal
+from toolgate.workflow.client import N8nClient
+from toolgate.workflow.runner import WorkflowRunner
 
 if TYPE_CHECKING:
     from toolgate.gates.ledger.heads import Heads
@@ -119,6 +121,7 @@ class Parts:
         self._make_services()
         self._make_conversation()
         self._make_models()
+        self._make_workflows()
         self._make_servers(keeps_servers)
         self._make_gates()
         self._make_pipeline()
@@ -330,6 +333,11 @@ class Parts:
         """The language model that tools ask."""
         self.models = LanguageModels(self.settings.model, self.http, self.secrets)
         self.providers.everywhere.update({LanguageModels: self.models, JsonFinder: JsonFinder()})
+
+    def _make_workflows(self) -> None:
+        """The n8n server, and what runs its workflows as tools."""
+        n8n = self.settings.n8n
+        self.execution.runners["workflow"] = WorkflowRunner(N8nClient(n8n.base_url, self.http, n8n.webhook_secret))
 
     def _make_servers(self, keeps_servers: bool) -> None:
         """MCP servers, and their tools in the catalog."""

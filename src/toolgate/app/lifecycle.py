@@ -11,6 +11,7 @@ from toolgate.store import keys
 from toolgate.store.data_folder import make_home
 from toolgate.threads import to_thread
 from toolgate.trust import Untrusted
+from toolgate.workflow.source import WorkflowSource
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
@@ -139,4 +140,5 @@ class Lifecycle:
         if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
             refusal = self._parts.project.refusal
             sources.extend(FolderSource(folder, rules, refusal) for folder in settings.python_folders)
+        sources.append(WorkflowSource(settings.n8n, settings.workflows, rules))
         return sources

@@ -96,9 +96,9 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
 
 
 def _said_by_hooks(ctx: InvokeContext, entry: Entry) -> list[GateVerdict]:
-    """What hooks of a built-in tool's own would say: they refuse what it cannot do without, such as a model's key."""
+    """What hooks of a built-in tool or a workflow would say: they refuse what it cannot do without, as a model's key."""
     has_names = isinstance(ctx.arguments or {}, Mapping)  # else the input gate has said what is wrong
-    hooks = entry.hooks if entry.tool.source == "builtin" and has_names else ()
+    hooks = entry.hooks if entry.tool.source in ("builtin", "workflow") and has_names else ()
     return [hook.explain(ctx) for hook in hooks if callable(getattr(hook, "explain", None))]
 
 

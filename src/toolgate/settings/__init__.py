@@ -15,6 +15,7 @@ from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SECRET_NAME, SecretUse
 from toolgate.settings.section import Section
 from toolgate.settings.servers import OAuthSettings, ServerSettings, ServerToolSettings
+from toolgate.settings.workflows import N8nSettings, WorkflowSettings
 
 __all__ = [
     "SECRET_NAME",
@@ -22,6 +23,7 @@ __all__ = [
     "ApprovalRule",
     "ApprovalSettings",
     "ChannelSettings",
+    "N8nSettings",
     "OAuthSettings",
     "PolicySettings",
     "RateRule",
@@ -31,6 +33,7 @@ __all__ = [
     "ServerSettings",
     "ServerToolSettings",
     "Settings",
+    "WorkflowSettings",
     "load_settings",
     "variables_of_settings",
 ]  # fmt: skip

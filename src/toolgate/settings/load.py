@@ -24,8 +24,10 @@ VARIABLE_PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", TRUST}
 """Variables with our prefix that are read elsewhere."""
 SECRET_PREFIX = "TOOLGATE_SECRET_"
-BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use", "tenants"}
-"""Groups whose names somebody else gave: of tools, servers, variables, headers, secrets, tenants."""
+BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use", "tenants", "workflows"}
+"""Groups whose names somebody else gave: of tools, servers, variables, headers, secrets, tenants, workflows."""
+VERBATIM = {"input_schema", "output_schema"}
+"""Settings that are JSON Schemas, in which names are what they are."""
 AMONG_TOOLS = {"show_token_costs", "auto_load_custom_tools", "max_execution_time"}
 """Settings that are also read among the tools, where other programs keep them."""
 
@@ -169,7 +171,9 @@ class _SettingNames:
             name = key if by_name else snake(key)
             if name in names:
                 raise self._twice(name, self._line((*path, spelled[name])), (*path, key))
-            names[name] = self._snake(part, (*path, key), by_name=not by_name and key in BY_NAME)
+            names[name] = part
+            if by_name or name not in VERBATIM:
+                names[name] = self._snake(part, (*path, key), by_name=not by_name and key in BY_NAME)
             spelled[name] = key
         return names
 

@@ -26,6 +26,7 @@ from toolgate.settings.section import Section, anchored_path
 from toolgate.settings.servers import McpSettings, ServerSettings, ServeSettings, SessionSettings
 from toolgate.settings.services import ServicesSettings
 from toolgate.settings.timezones import Timezone, TimezoneRule, each_once
+from toolgate.settings.workflows import SYNC_SECONDS, N8nSettings, WorkflowSettings
 from toolgate.trust import working_directory
 
 SQLITE = "sqlite:///"
@@ -107,6 +108,10 @@ class Settings(Section):
     registries: RegistrySettings = RegistrySettings()
     memory: MemorySettings = MemorySettings()
     services: ServicesSettings = ServicesSettings()
+    n8n: N8nSettings = N8nSettings()
+    workflows: dict[str, WorkflowSettings] = Field(default_factory=dict)
+    """Workflows of the n8n server that are tools, by the name of the tool. One that has the name of a workflow that Toolgate
+    knows (send_email, create_calendar_event, send_notification) takes its place."""
 
     _read_from: Path | None = None
     """The file that was read."""
@@ -127,6 +132,22 @@ class Settings(Section):
                     f"{name[:80]!r} cannot be a server's name: a letter, then up to 63 letters, digits, _ and -"
                 )
         return servers
+
+    @field_validator("workflows")
+    @classmethod
+    def _callable_workflows(
+        cls, workflows: dict[str, WorkflowSettings], info: ValidationInfo
+    ) -> dict[str, WorkflowSettings]:
+        n8n = info.data.get("n8n")
+        for name, workflow in workflows.items():
+            if not TOOL_NAME.match(name):
+                raise ValueError(f"{name[:80]!r} cannot be a tool's name: a letter, then up to 63 letters, digits, _ and -")
+            if workflow.waits_for_callback and n8n is not None and n8n.callback_url is None:
+                raise ValueError(
+                    f"{name} is not waited for (async, or a timeout of more than {SYNC_SECONDS} s), "
+                    "so n8n.callback_url must say where its end is reported"
+                )
+        return workflows
 
     @field_validator("redis_url", "opa_url")
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 from toolgate.errors import CallError, Denied, StoreError
 from toolgate.gates.secrets.names import ENVIRONMENT_PREFIX, NAME, REFERENCE, Owner, key_of, keys_for
 from toolgate.gates.secrets.sources import Source
-from toolgate.gates.secrets.uses import Uses, is_code
+from toolgate.gates.secrets.uses import Uses, gets_its_credential
 from toolgate.jsontext import texts_in, with_texts
 from toolgate.model import Actor, Auth, Entry, Outcome
 from toolgate.pipeline.context import InvokeContext
@@ -150,7 +150,7 @@ class Secrets(HoldingGate):
         return None if entry.auth is None else self._credential(entry.auth, entry, actor)
 
     def _credential(self, auth: Auth, entry: Entry, actor: Actor) -> str | None:
-        refusal = None if is_code(entry) else self.uses.refusal(auth.config_key, entry, actor.tenant)
+        refusal = None if gets_its_credential(entry) else self.uses.refusal(auth.config_key, entry, actor.tenant)
         if refusal is not None and auth.required:
             raise refusal
         value = None if refusal is not None else self._look_up(auth.config_key, actor)

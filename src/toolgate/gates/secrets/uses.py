@@ -72,6 +72,12 @@ def is_code(entry: Entry) -> bool:
     return entry.tool.source in ("builtin", "python") and entry.tool.tenant is None
 
 
+def gets_its_credential(entry: Entry) -> bool:
+    """True of a tool that is given the credential it declares without being named: the operator's code, and workflows, which
+    only the operator's settings declare."""
+    return is_code(entry) or (entry.tool.source == "workflow" and entry.tool.tenant is None)
+
+
 def origin_of(entry: Entry) -> Origin | None:
     """The origin of a tool; None if it can't be named: a pure one, a tenant's own, or a method of a server."""
     tool = entry.tool

@@ -1,0 +1,123 @@
+"""The tools that are workflows: those that Toolgate knows, and those of the settings, which win where names are the same."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+
+from toolgate.errors import DefinitionError
+from toolgate.model import Auth, Cost, Entry, Retry
+from toolgate.pipeline.context import InvokeContext
+from toolgate.pipeline.gate_order import GateVerdict
+from toolgate.pipeline.hooks import Hook
+from toolgate.registry.catalog import ToolProblem
+from toolgate.registry.compile import DefinitionRules, compile_entry, definition
+from toolgate.settings import N8nSettings, WorkflowSettings
+from toolgate.workflow.client import not_configured
+from toolgate.workflow.standard import STANDARD, StandardWorkflow
+
+KIND = "workflow"
+SETUP_URL = "https://docs.n8n.io/integrations/builtin/credentials/webhook/"
+STANDARD_RETRY = Retry(max_attempts=3, backoff_ms=1_000, codes=("CONNECTION_ERROR",))
+"""Only what did not reach n8n is sent again: a mail must not go out twice."""
+
+
+class Webhook(NamedTuple):
+    """What the runner knows of a tool that is a workflow."""
+
+    path: str
+    runs_async: bool = False
+    limit_seconds: float = 0.0
+    """The time after which a workflow that is not waited for counts as timed out."""
+
+
+class WorkflowSource:
+    """Gives the tools that are workflows."""
+
+    name = KIND
+
+    def __init__(self, n8n: N8nSettings, workflows: Mapping[str, WorkflowSettings], rules: DefinitionRules) -> None:
+        self._n8n = n8n
+        self._workflows = workflows
+        self._rules = rules
+
+    def load(self) -> Iterable[Entry | ToolProblem]:
+        """The entries of all workflows, and what is wrong with those of the settings."""
+        for known in STANDARD:
+            if known.name not in self._workflows:
+                yield self._entry(_standard_fields(known), Webhook(known.webhook_path))
+        yield from self._of_settings()
+
+    def _of_settings(self) -> Iterator[Entry | ToolProblem]:
+        for name, said in self._workflows.items():
+            webhook = Webhook(said.webhook_path, said.waits_for_callback, said.timeout)
+            try:
+                yield self._entry(_fields(name, said, self._n8n), webhook)
+            except DefinitionError as error:
+                yield ToolProblem(f"setting workflows.{name}", str(error))
+
+    def _entry(self, fields: dict[str, Any], webhook: Webhook) -> Entry:
+        secret = Auth(type="custom", config_key=self._n8n.webhook_secret, setup_url=SETUP_URL)
+        tool = definition({**fields, "kind": KIND, "source": "workflow", "requires_auth": secret})
+        hooks = (NotConfigured(),) if self._n8n.base_url is None else ()
+        entry = compile_entry(tool, webhook, hooks, self._rules)
+        # An approval does not hold for another webhook, or for another server.
+        bound = sha256(repr((entry.fingerprint, self._n8n.base_url, webhook)).encode()).hexdigest()
+        return msgspec.structs.replace(entry, fingerprint=bound)
+
+
+class NotConfigured(Hook):
+    """Ends a call of a workflow before a person is asked about it, where there is no n8n server."""
+
+    def will_check_consent(self, ctx: InvokeContext) -> None:
+        error = not_configured()
+        ctx.abort(str(error), error.code)
+
+    def explain(self, _ctx: InvokeContext) -> GateVerdict:
+        return GateVerdict("n8n", "deny", not_configured().message)
+
+
+def _standard_fields(known: StandardWorkflow) -> dict[str, Any]:
+    own = {
+        "name": known.name,
+        "description": known.description,
+        "tier": "external_api",
+        "cost": known.cost,
+        "timeout": known.timeout,
+        "retry": STANDARD_RETRY,
+        "requires_permission": known.requires_permission,
+    }
+    return {**own, **known.fields}
+
+
+def _fields(name: str, said: WorkflowSettings, n8n: N8nSettings) -> dict[str, Any]:
+    retry = said.retry
+    return {
+        "name": name,
+        "description": said.description,
+        "category": "service",
+        "tier": said.tier,
+        "input_schema": said.input_schema,
+        "output_schema": STARTED_SCHEMA if said.waits_for_callback else said.output_schema,
+        "cost": Cost(model="usage_based", fixed=said.cost) if said.cost else Cost(model="free"),
+        "timeout": n8n.start_seconds if said.waits_for_callback else said.timeout,
+        "requires_permission": said.requires_permission,
+        "retry": None
+        if retry is None
+        else Retry(
+            max_attempts=retry.max_attempts,
+            backoff_ms=retry.initial_delay_ms,
+            multiplier=retry.backoff_multiplier,
+            max_delay_ms=retry.max_delay_ms,
+            codes=retry.retryable_errors,
+        ),
+    }
+
+
+STARTED_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"invocationId": {"type": "string"}, "status": {"type": "string"}},
+    "required": ["invocationId", "status"],
+}
+"""What a workflow that is not waited for gives at once."""
