@@ -104,7 +104,7 @@ async def test_headers_that_come_too_slowly_are_not_waited_for(monkeypatch: pyte
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.serve.mcp.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("toolgate.serve.request_body.BODY_SECONDS", 0.2)
     async with a_site() as site:
         for begun in (b'{"jsonrpc"', b""):
             answer = await site.raw(head(site, length=1_000) + begun)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -25,6 +24,7 @@ from toolgate.mcp.server.fast_path import FastPath
 from toolgate.mcp.server.identity import Credential
 from toolgate.serve.authentication import Authenticator, Headers, check_single
 from toolgate.serve.problems import HttpProblem
+from toolgate.serve.request_body import read_body
 from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 MCP_PATH = "/mcp"
 METHODS = ("POST", "GET", "DELETE")
-BODY_SECONDS = 30.0
-CLOSE = {"connection": "close"}
 WATCH_SECONDS = 1.0
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 MAX_REQUESTED_HEADER_BYTES = 4_096
@@ -129,7 +127,7 @@ class McpRoute:
             return
         if not _is_json(headers.get(b"content-type", b"")):
             raise HttpProblem(415, "The body must be JSON: send `Content-Type: application/json`.")
-        body = await self._read_body(headers, receive)
+        body = await read_body(headers, receive, self._max_bytes, "serve.body_bytes")
         if plain and not holds_too_much(body) and await self.fast_path.serve(scope, headers, body, credential, send):
             return
         if (fault := find_envelope_fault(body)) is not None:
@@ -155,35 +153,6 @@ class McpRoute:
                 await send({"type": "http.response.body", "body": b""})
         finally:
             del self._streams[stream]
-
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
-        """The whole body, unless it is too large or too slow."""
-        length = headers.get(b"content-length")
-        if length is not None and (not length.isdigit() or int(length[:20]) > self._max_bytes):
-            raise self._too_large()
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self._read_parts(receive)
-        except TimeoutError:
-            raise HttpProblem(408, f"The request did not arrive within {BODY_SECONDS:g} s.", headers=CLOSE) from None
-
-    async def _read_parts(self, receive: Receive) -> bytes:
-        parts, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            part = message.get("body", b"")
-            parts.append(part)
-            size += len(part)
-            if size > self._max_bytes:
-                raise self._too_large()
-            if not message.get("more_body"):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _too_large(self) -> HttpProblem:
-        advice = "The setting serve.body_bytes says how large a request may be."
-        return HttpProblem(413, f"The request is larger than {self._max_bytes:,} bytes.", suggestion=advice, headers=CLOSE)
 
 
 def _received(body: bytes, receive: Receive) -> Receive:

@@ -17,3 +17,11 @@ CREATE UNIQUE INDEX push_tokens_name ON push_tokens (tenant_id, user_id, name);
 ALTER TABLE notifications ADD COLUMN title TEXT;
 ALTER TABLE notifications ADD COLUMN data TEXT;   -- JSON
 ALTER TABLE notifications ADD COLUMN retry TEXT;  -- channels and tokens that are to be tried again, as JSON; NULL: all
+
+-- Signed messages that were taken: the same signature does not bring in another one.
+CREATE TABLE seen_signatures (
+    digest      TEXT PRIMARY KEY,
+    message_id  TEXT NOT NULL,
+    expires_at  @time NOT NULL
+);
+CREATE INDEX seen_signatures_expiry ON seen_signatures (expires_at);
