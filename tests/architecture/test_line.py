@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.walk import Visit, figures, followed, walk_of_calculator, ways_of_terminal, zigzags
 from toolgate import tool
-from toolgate.model import Actor, Auth, Call, Capability, Cost, RateLimit, SpendingLimit
+from toolgate.model import Actor, Auth, Background, Call, Capability, Cost, RateLimit, SpendingLimit
 from toolgate.pipeline.gate_order import LINE
 from toolgate.pipeline.hooks import STAGES
 from toolgate.pipeline.invoke import Pipeline
@@ -53,7 +53,7 @@ async def plain(file: str) -> str:
 
 
 async def traced(folder: Path) -> tuple[Pipeline, list[list[Visit]]]:
-    """A call with a key, a price and limits, a path, a secret, an approval and a cache; and a plain one."""
+    """A call with a key, a price and limits, a path, a secret, an approval and a cache; a plain one; one that is queued."""
     file = folder / "own.rego"
     file.write_text(READS_ARGUMENTS)
     actor = Actor("acme", "analyst", "ada")
@@ -63,7 +63,9 @@ async def traced(folder: Path) -> tuple[Pipeline, list[list[Visit]]]:
         pipeline: Pipeline = app.parts.pipeline
         limit = SpendingLimit(10**9)
         rich = Call("1", "everything", {"file": "notes.md"}, actor, idempotency_key="k", spending_limit=limit)
-        return pipeline, [await followed(pipeline(call)) for call in (rich, Call("2", "plain", {"file": "a"}, actor))]
+        plain_call = Call("2", "plain", {"file": "a"}, actor)
+        later = Call("3", "everything", {"file": "notes.md"}, actor, background=Background())
+        return pipeline, [await followed(pipeline(call)) for call in (rich, plain_call, later)]
 
 
 async def test_the_list_of_gates_is_the_order_of_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from toolgate.app.deprecated import renamed
 from toolgate.app.documents import DocumentsFacet
 from toolgate.app.events import EventListener
 from toolgate.app.facets import BudgetsFacet, IdempotencyFacet, SessionsFacet, UndoFacet, WorkspaceFacet
+from toolgate.app.jobs import JobsFacet
 from toolgate.app.keys import KeysFacet
 from toolgate.app.lifecycle import Lifecycle
 from toolgate.app.policy import PolicyFacet
@@ -26,7 +27,21 @@ from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
 from toolgate.app.tools import ToolsFacet
 from toolgate.errors import NotOpen, described
-from toolgate.model import LOCAL, TIERS, Actor, Call, Caller, Invoke, Outcome, Source, Tier, Tool, check_request_id, new_id
+from toolgate.model import (
+    LOCAL,
+    TIERS,
+    Actor,
+    Background,
+    Call,
+    Caller,
+    Invoke,
+    Outcome,
+    Source,
+    Tier,
+    Tool,
+    check_request_id,
+    new_id,
+)
 from toolgate.registry.decorator import ClassTool
 from toolgate.runners.execution import Runner
 from toolgate.settings import Settings, load_settings
@@ -61,6 +76,7 @@ class App:
         self.audit = AuditFacet(parts)
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
+        self.jobs = JobsFacet(parts)
         self.documents = DocumentsFacet(parts)
         self.canvas = CanvasFacet(parts)
         self.notifications = NotificationsFacet(parts)
@@ -133,6 +149,7 @@ class App:
         workspace: str | os.PathLike[str] | None = None,
         door: str = "python",
         caller: Caller | None = None,
+        background: Background | None = None,
     ) -> Awaitable[Outcome]:
         """Calls a tool by its name, or by the function, class or object that was registered: await this. Whatever the tool,
         a hook, a gate or the arguments do, it gives an outcome.
@@ -151,6 +168,7 @@ class App:
             workspace: The folder that it works in, in place of what its session and the settings say.
             door: The door that the call came by.
             caller: How to reach the caller while the call runs.
+            background: Has the call queued; `enqueue` does it with all that belongs to it.
         """
         if not self._opened:
             raise NotOpen
@@ -169,9 +187,50 @@ class App:
         call = Call(
             new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door, caller=caller,
             request_id=request_id, hooks=tuple(map(self.parts.hooks.instance, hooks)) if hooks else (),
-            workspace=None if workspace is None else os.path.realpath(workspace),
+            workspace=None if workspace is None else os.path.realpath(workspace), background=background,
         )  # fmt: skip
         return self._invoke(call)
+
+    async def enqueue(
+        self,
+        name: str | Callable[..., Any] | ClassTool,
+        arguments: Mapping[str, Any] | str | bytes | None = None,
+        *,
+        actor: Actor | None = None,
+        session: str | None = None,
+        idempotency_key: str | None = None,
+        approval: str | None = None,
+        timeout: float | None = None,
+        request_id: str | None = None,
+        workspace: str | os.PathLike[str] | None = None,
+        delay: float = 0.0,
+        priority: int = 0,
+        door: str = "python",
+    ) -> Outcome:
+        """Has a tool called in the background. Its outcome is pending, with the id of the job: `app.jobs.wait(id, 60)`.
+
+        What governs the call is asked now, and again when a worker makes it. Where a person must agree, the job waits for
+        them, and is queued when they have. A call with the key of an earlier one gives that one's job, and once it is over
+        its outcome.
+
+        Args:
+            name: The tool; this and what is not listed here as for `invoke`.
+            delay: Seconds from now before which it is not made.
+            priority: From -10 to 10: the higher, the sooner among the jobs of its tenant.
+        """
+        wish = Background(delay, priority)
+        outcome = await self.invoke(
+            name, arguments, actor=actor, session=session, idempotency_key=idempotency_key, approval=approval,
+            timeout=timeout, request_id=request_id, workspace=workspace, door=door, background=wish,
+        )  # fmt: skip
+        if outcome.pending is None or outcome.pending.kind != "approval":
+            return outcome
+        place = None if workspace is None else os.path.realpath(workspace)
+        call = Call(
+            outcome.id, outcome.tool, arguments, actor or LOCAL, session, idempotency_key, approval, timeout, door=door,
+            request_id=request_id, workspace=place, background=wish,
+        )  # fmt: skip
+        return await self.jobs.keep_waiting(call, outcome)
 
     async def explain(
         self,

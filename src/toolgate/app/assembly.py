@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from toolgate.app.argument_checks import ArgumentChecks
+from toolgate.app.background import add_handlers, make_queue
 from toolgate.app.events import Events
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_package_sources, make_services
@@ -47,6 +48,7 @@ from toolgate.gates.redaction import Redaction, Redactor
 from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.sources import open_sources
 from toolgate.gates.tier_rules.gate import TierRules, plan
+from toolgate.jobs.tool_calls import CallQueue
 from toolgate.llm.json_answers import JsonFinder
 from toolgate.llm.models import LanguageModels, cost_of
 from toolgate.mcp.catalog import McpTools
@@ -124,7 +126,9 @@ class Parts:
         self._make_workflows()
         self._make_servers(keeps_servers)
         self._make_gates()
+        self.jobs = make_queue(self)
         self._make_pipeline()
+        add_handlers(self)
         self.health = ToolHealth(self, on_schedule=keeps_servers)
         self._make_telemetry()
 
@@ -422,6 +426,7 @@ class Parts:
             budgets=self.budgets,
             free_tiers=self.free_tiers,
             spending=SpendingLimits(),
+            queue=CallQueue(self.jobs, self.budgets.hand_over),
             concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
             idempotency=self.idempotency,
             redaction=Redaction(redactor, self.offload),

@@ -6,7 +6,18 @@ because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisi
 """
 
 from toolgate.model.allowed_command import AllowedCommand, CommandEntry, bound_fingerprint, reach_words
-from toolgate.model.call import LOCAL, LOCAL_DOORS, Actor, Call, Caller, Decision, SpendingLimit, check_request_id, new_id
+from toolgate.model.call import (
+    LOCAL,
+    LOCAL_DOORS,
+    Actor,
+    Background,
+    Call,
+    Caller,
+    Decision,
+    SpendingLimit,
+    check_request_id,
+    new_id,
+)
 from toolgate.model.catalog_entry import Entry, Implementation, Mode, Validator
 from toolgate.model.definition import (
     EXACT,
@@ -52,7 +63,8 @@ from toolgate.screening import MASK
 
 __all__ = [
     "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO", "PROPOSES", "SOURCES", "TIERS",
-    "TOOL_NAME", "WORD", "Actor", "AllowedCommand", "Artifact", "Auth", "CacheRule", "Call", "Caller", "Capability",
+    "TOOL_NAME", "WORD", "Actor", "AllowedCommand", "Artifact", "Auth", "Background", "CacheRule", "Call", "Caller",
+    "Capability",
     "Category", "CommandEntry", "Cost", "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorCase", "ErrorInfo",
     "Example", "Implementation", "Invoke", "Metrics", "Mode", "Operation", "Outcome", "PendingInfo", "RateLimit", "Retry",
     "Risk", "Runtime", "Source", "SpendingLimit", "Tier", "Tool", "ToolProgram", "UnitCost", "Validator",

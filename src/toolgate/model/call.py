@@ -88,6 +88,15 @@ LOCAL_DOORS = frozenset({"python", "cli"})
 somebody whose tenant and user are names in a credential: what belongs to the person at this machine is not theirs."""
 
 
+class Background(msgspec.Struct, frozen=True, gc=False):
+    """The wish that a call be made in the background, as a job."""
+
+    delay: float = 0.0
+    """Seconds from now before which it is not made."""
+    priority: int = 0
+    """The higher, the sooner among the jobs of its tenant."""
+
+
 class Call(msgspec.Struct, frozen=True, gc=False):
     """One request to run one tool."""
 
@@ -123,6 +132,10 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Hooks for this call alone, after those of its tool."""
     workspace: str | None = None
     """The folder that whoever runs the door chose for it; None: what settings and session say. No argument leads here."""
+    background: Background | None = None
+    """Set if it is to be queued; its caller is given the job's id."""
+    job: str | None = None
+    """The job that makes it. Said by workers alone."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -92,6 +92,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """True if commands among its arguments run in the sandbox, and nowhere else: a built-in tool that declares it."""
     hosts: tuple[str, ...] = ()
     """The hosts that its programs in the sandbox reach, whatever its arguments: of a built-in tool that declares it."""
+    background: bool = False
+    """True if a call of it is queued, and run by a worker."""
     operations: "dict[str, Entry] | None" = None
     """By value of the argument `operation`, the entry that governs such a call; None if the tool has no operations."""
 

@@ -214,6 +214,8 @@ class Tool(FrozenModel):
     """By value of the argument `operation`, all of them: what each risks. `tier` is then what lists show."""
     alias_of: str | None = None
     """The tool that this is a second name of: it works, but models are shown the first alone."""
+    background: bool = False
+    """True if its calls always run in the background, as jobs: whoever calls it is given the job's id."""
     enabled: bool = True
     annotations: dict[str, Any] = Field(default_factory=dict)
     """Hints as MCP has them (readOnlyHint, destructiveHint, openWorldHint …): they can raise a tier, never lower it."""

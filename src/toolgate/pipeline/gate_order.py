@@ -61,6 +61,7 @@ LINE: tuple[Gate, ...] = (
     Gate("will_acquire_quota", "rates", "enter", "rate", "explain", timed="quota"),
     Gate("will_acquire_quota", "free_tiers", "enter", "free tier of the service"),
     Gate("will_acquire_quota", "budgets", "enter", "budget", "explain", ("budget",)),
+    Gate("will_acquire_quota", "queue", "enter", "queue, for a call in the background", "explain", ("queue",)),
     Gate("will_acquire_semaphore", "concurrency", "enter", "concurrency", timed="place"),
     Gate("will_redact_input", "redaction", "enter", "the copy that records hold", timed="redaction"),
     Gate("will_read_cache", "cache", "enter", "cache", timed="cache"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolgate.gates.redaction import Redaction
     from toolgate.gates.secrets.gate import Secrets
     from toolgate.gates.tier_rules.gate import TierRules
+    from toolgate.jobs.tool_calls import CallQueue
     from toolgate.registry.catalog import Catalog
     from toolgate.runners.execution import Execution
 
@@ -50,6 +51,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     continuations: "Continuations"
     consent: "Consent"
     spending: "SpendingLimits"
+    queue: "CallQueue"
     rates: "Rates"
     budgets: "Budgets"
     free_tiers: "FreeTiers"
@@ -112,6 +114,13 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             if costs:
                 await self.estimate_money(ctx, entry)
         return agreement.words
+
+    async def count_rate(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Counts the call against the rates that hold for it."""
+        if self.rates.ruled or entry.rate_limit is not None:
+            counting = self.rates.enter(ctx.call, entry)
+            if counting is not None:
+                await counting
 
     async def estimate_money(self, ctx: InvokeContext, entry: Entry) -> None:
         """Notes what the call may cost, and whether it would be a free one."""

@@ -51,6 +51,11 @@ def holds(ctx: "InvokeContext", gate: HoldingGate) -> bool:
     return any(holder is gate for holder, _ in ctx._held or ())
 
 
+def let_go(ctx: "InvokeContext", gate: HoldingGate) -> None:
+    """Notes that what a call held of a gate is somebody else's from now on: it is not left when the call ends."""
+    ctx._held = [(holder, token) for holder, token in ctx._held or () if holder is not gate]
+
+
 def runs_once(ctx: "InvokeContext") -> bool:
     return any(gate.runs_once for gate, _ in ctx._held or ())
 

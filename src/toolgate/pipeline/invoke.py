@@ -79,7 +79,8 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         """From the call to its raw output. True: what comes of it is known already, and nothing was run. A phase in which no
         hook and no gate has anything to do for the call is left out: to enter it costs more than to look."""
         hooked = not on.empty
-        comes_again = call.approval is not None or call.idempotency_key is not None or call.place is not None
+        has_key = call.idempotency_key is not None and call.background is None  # else its job has it
+        comes_again = call.approval is not None or has_key or call.place is not None
         unavailable = await self._identify(ctx, call, on) if hooked or comes_again else None
         reason = await self._permit(ctx, call, entry, on)
         if unavailable is not None:
@@ -92,6 +93,9 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             ctx.decision = (reason, await self._agree(ctx, call, entry, on, costs))
         else:
             ctx.decision = (reason, UNASKED[entry.tier])
+        if (entry.background or call.background is not None) and call.job is None and call.parent is None:
+            await self._enqueue(ctx, entry, costs)
+            return True
         if hooked or costs or entry.rate_limit or entry.concurrency or self.rates.ruled or self.concurrency.bounded:
             await self._reserve(ctx, entry, on, costs)
         if hooked or entry.takes_text or entry.cache is not None:
@@ -154,7 +158,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
 
     async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:
         """True if the call was made before: its outcome is given again. One that was only begun goes on."""
-        if call.idempotency_key is not None:
+        if call.idempotency_key is not None and call.background is None:
             mark(ctx, "idempotency")
             args_hash = await self.consent.key_hash(call)
             if await self.idempotency.enter(ctx, entry, args_hash):
@@ -172,13 +176,23 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             self.spending.enter(ctx, entry, call.spending_limit)
         return words
 
+    async def _enqueue(self, ctx: InvokeContext, entry: Entry, costs: bool) -> None:
+        """Queues a call that is to be made in the background, with the money that it may cost, and ends it here. Returns
+        where it was queued before and is over: with what came of it."""
+        await self.count_rate(ctx, entry)
+        if costs and not ctx.estimate.free_left:
+            await self.budgets.enter(ctx, entry)
+        await self._mask(ctx, entry)
+        before = await self.queue.enter(ctx, entry)
+        ctx.cached = True
+        before.raise_for_status()
+        ctx.output, ctx.artifact = before.output, before.artifact
+
     async def _reserve(self, ctx: InvokeContext, entry: Entry, on: Stages, costs: bool) -> None:
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
-        if (self.rates.ruled or entry.rate_limit is not None) and not ctx.resumed:
-            counting = self.rates.enter(ctx.call, entry)
-            if counting is not None:
-                await counting
+        if not ctx.resumed and ctx.call.job is None:
+            await self.count_rate(ctx, entry)
         if costs:
             await self.reserve_money(ctx, entry)
         if on.did_release_quota:

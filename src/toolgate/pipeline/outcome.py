@@ -123,6 +123,8 @@ class Ending:
             crash = _crash(error)
             if crash is not None and (call.parent is None or not ctx.injected):  # a tool that calls it has other secrets
                 return CrashedOutcome(call.id, name, error.status, None, info, pending, metrics, crash=Crash(crash))
+            if pending is not None and pending.kind == "job":
+                info = None  # that it is queued is no error
             return Outcome(call.id, name, error.status, None, info, pending, metrics)
         except Exception as unexpected:
             return self._without_report(ctx, unexpected)

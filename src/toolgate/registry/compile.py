@@ -217,6 +217,7 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         hooks=made_hooks if marks is None else (*made_hooks, marks),
         jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
         hosts=hosts,
+        background=tool.background,
     )
     return _with_operations(entry, takes.text, rules) if tool.operations else entry
 

@@ -11,6 +11,7 @@ from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
 from toolgate.settings.git import GitSettings
 from toolgate.settings.health import HealthSettings
+from toolgate.settings.jobs import JobSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
@@ -107,6 +108,7 @@ class Settings(Section):
     advisories: AdvisorySettings = AdvisorySettings()
     registries: RegistrySettings = RegistrySettings()
     memory: MemorySettings = MemorySettings()
+    jobs: JobSettings = JobSettings()
     services: ServicesSettings = ServicesSettings()
     n8n: N8nSettings = N8nSettings()
     workflows: dict[str, WorkflowSettings] = Field(default_factory=dict)

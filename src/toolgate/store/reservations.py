@@ -27,6 +27,8 @@ MAX_ACCOUNT_NANO = 2**62
 """No account holds more: the sums in the statements below must fit into 64 bits."""
 RETENTION = {"settled": timedelta(days=1), "reaped": timedelta(days=30)}
 """The time that a reservation is remembered, so that settling it again has no effect."""
+QUEUE = "queue"
+"""In place of the process that has a reservation: it waits with its job."""
 _Key = dict[str, Any]
 _State = Literal["held", "settled", "reaped"]
 
@@ -158,11 +160,20 @@ def _was_never_reserved(call: str, process: str) -> Transaction[bool]:
     )
 
 
+def hand_over(call: str) -> Transaction[None]:
+    """Has what a call reserved belong to no process, but to the job that will make the call."""
+    yield (
+        "UPDATE reservations SET process_id = :queue WHERE call_id = :call AND state = 'held'",
+        {"call": call, "queue": QUEUE},
+    )
+
+
 def dead(alive_since: Mapping[str, Any], most: int = 1_000) -> Transaction[list[str]]:
     """Calls that have something reserved and whose process is dead."""
     return column(
-        f"SELECT call_id FROM reservations WHERE state = 'held' AND {IS_DEAD} ORDER BY call_id LIMIT :most",
-        {**alive_since, "most": most},
+        "SELECT call_id FROM reservations WHERE state = 'held' AND process_id <> :queue "
+        f"AND {IS_DEAD} ORDER BY call_id LIMIT :most",
+        {**alive_since, "most": most, "queue": QUEUE},
     )
 
 

@@ -32,7 +32,7 @@ from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, reser
 from toolgate.model import NANO, Call, Entry, Outcome, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
-from toolgate.pipeline.held_resources import HoldingGate, hold, holds
+from toolgate.pipeline.held_resources import HoldingGate, hold, holds, let_go
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
 from toolgate.store import reservations
@@ -119,6 +119,13 @@ class Budgets(HoldingGate):
     async def enter(self, ctx: InvokeContext, entry: Entry) -> None:
         hold(ctx, self, entry)
         await self.reserve(ctx.call, entry, ctx.estimate)
+
+    async def hand_over(self, ctx: InvokeContext) -> None:
+        """Has what the call has reserved wait for the job that will make it."""
+        if holds(ctx, self):
+            await self._store.transact(reservations.hand_over(ctx.call.id))
+            self._begun.pop(ctx.call.id, None)
+            let_go(ctx, self)
 
     def charge(self, ctx: InvokeContext, entry: Entry) -> float:
         """The cost of the call in dollars. A tool without a price that reports a cost never entered: it is settled too."""

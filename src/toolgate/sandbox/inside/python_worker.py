@@ -177,7 +177,7 @@ def _message_of(error: BaseException) -> str:
         return "its message could not be read"
 
 
-class Job:
+class ProgramRun:
     """The one job of a worker."""
 
     def __init__(self, job: dict[str, Any], channel: Channel, streams: tuple[Stream, ...]) -> None:
@@ -294,7 +294,7 @@ def main() -> NoReturn:
     line = channel.receive()
     if line is None:
         _exit(0)
-    job = Job(line["run"], channel, streams)
+    job = ProgramRun(line["run"], channel, streams)
 
     def after_all() -> bytes:
         spare.clear()

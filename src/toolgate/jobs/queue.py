@@ -1,0 +1,256 @@
+"""The queue: takes jobs in, and says what became of them. What runs them is a worker, in this process or in another."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import orjson
+
+from toolgate.errors import Failed, plural
+from toolgate.gates.approval.disclosure import Seal
+from toolgate.jobs.handlers import MAX_ATTEMPTS, JobHandlers
+from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, job_of
+from toolgate.jsontext import find_not_json
+from toolgate.model import Actor, new_id
+from toolgate.settings.jobs import JobSettings
+from toolgate.store import jobs as table
+from toolgate.store import reservations
+from toolgate.store.database import Store, now
+from toolgate.store.jobs import JobRow
+from toolgate.tasks import finish
+
+TOPIC = "jobs"
+"""Of the notices by which processes tell each other that a job was queued, cancelled or ended."""
+MAX_KEY_BYTES = 255
+MAX_DELAY = timedelta(days=3650)
+LOOK_SECONDS = 1.0
+"""Between two looks at a job that somebody waits for: a notice may be lost."""
+
+
+class JobQueue:
+    """Jobs of all tenants. Whoever acts for somebody passes their tenant; None is the operator, who sees all."""
+
+    def __init__(
+        self,
+        store: Store,
+        handlers: JobHandlers,
+        settings: JobSettings,
+        *,
+        announce: Callable[[str, str], Awaitable[None]],
+        watch: Callable[[str, Callable[[str], None]], Callable[[], None]],
+        mask: Callable[[Any], Any],
+        clock: Callable[[], datetime] = now,
+    ) -> None:
+        """`mask` gives a payload as records may hold it."""
+        self._store = store
+        self.handlers = handlers
+        self.settings = settings
+        self._announce = announce
+        self._watch = watch
+        self._mask = mask
+        self.clock = clock
+        self._seal = Seal(store)
+
+    # -- taking jobs in
+
+    async def enqueue(
+        self,
+        type: str,  # noqa: A002 - as handlers name it
+        payload: Mapping[str, Any],
+        *,
+        actor: Actor,
+        key: str | None = None,
+        delay: float = 0.0,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        shown: Mapping[str, Any] | None = None,
+        approval: str | None = None,
+        call_id: str | None = None,
+        schedule: str | None = None,
+    ) -> Job:
+        """Queues a job. Where its key was used for one before, gives that one.
+
+        Args:
+            shown: The payload as records may hold it; without it, secrets in it are looked for.
+            approval: Waits until this approval is answered.
+            call_id: The call whose reservation of money it takes along.
+        Raises Failed: for what is wrong with it, a key that was used for another payload, too many jobs of the tenant.
+        """
+        kind = self.handlers.get(type)
+        if kind is None:
+            raise Failed("VALIDATION_ERROR", f"{_unknown_type(self.handlers, type)}.")
+        text = self._checked(payload)
+        fault = kind.fault(payload)
+        if fault is not None:
+            raise Failed("VALIDATION_ERROR", f"The payload of a job of type {type} is wrong: {fault}.")
+        attempts = kind.max_attempts if max_attempts is None else max_attempts
+        _check(key, delay, priority, attempts)
+        moment, id = self.clock(), new_id()
+        row = JobRow(
+            id, actor.tenant, actor.persona, actor.user, orjson.dumps(actor.scopes).decode(), type,
+            await self._sealed(id, text), sha256(text).hexdigest(),
+            orjson.dumps(self._mask(dict(payload)) if shown is None else shown).decode(),
+            "queued" if approval is None else "waiting", -priority, moment + timedelta(seconds=delay), key, attempts,
+            0, 0, 0, None, False, approval, call_id, schedule, None, None, None, moment, None, None,
+        )  # fmt: skip
+        kept = await finish(self._store.transact(table.add(row, self.settings.max_queued)))
+        if kept is None:
+            raise Failed(
+                "CAPACITY_EXCEEDED",
+                f"Tenant {actor.tenant} has {self.settings.max_queued:,} jobs that are not done yet, and may have no more.",
+                retryable=True,
+                suggestion="Wait until some are done, or raise the setting jobs.max_queued.",
+            )
+        if kept.payload_hash != row.payload_hash:
+            raise Failed(
+                "IDEMPOTENCY_CONFLICT",
+                f"This idempotency key belongs to job {kept.id}, whose payload is another; nothing was queued.",
+                suggestion="Use a new key for a new job.",
+            )
+        await self.tell(kept.id)
+        return job_of(kept)
+
+    def _checked(self, payload: Mapping[str, Any]) -> bytes:
+        """A payload as canonical JSON."""
+        wrong = find_not_json(payload)
+        if wrong is not None:
+            where = f" at {wrong.path}" if wrong.path else ""
+            raise Failed("VALIDATION_ERROR", f"The payload cannot be kept:{where} it {wrong.message}.")
+        text = orjson.dumps(dict(payload), option=orjson.OPT_SORT_KEYS)
+        if len(text) > self.settings.max_payload_bytes:
+            raise Failed(
+                "VALIDATION_ERROR",
+                f"The payload has {len(text):,} bytes; a job may have {self.settings.max_payload_bytes:,}.",
+                suggestion="Keep what is large elsewhere and name it in the payload, or raise jobs.max_payload_bytes.",
+            )
+        return text
+
+    async def _sealed(self, id: str, text: bytes) -> str:
+        sealed = await self._seal.close(id, text)
+        if sealed is None:
+            raise Failed("UNEXPECTED_ERROR", "A job cannot be kept: the package cryptography is not installed.")
+        return sealed
+
+    async def payload_of(self, row: JobRow) -> dict[str, Any] | None:
+        """The payload of a job as it was given; None: it can't be read."""
+        text = await self._seal.open(row.id, row.payload)
+        if text is None:
+            return None
+        payload: dict[str, Any] = orjson.loads(text)
+        return payload
+
+    async def tell(self, id: str) -> None:
+        """Tells workers, and whoever waits for it, that something happened to a job."""
+        await self._announce(TOPIC, id)
+
+    def watch(self, watcher: Callable[[str], None]) -> Callable[[], None]:
+        """Has something called with the id of each job that something happens to ("": look at all)."""
+        return self._watch(TOPIC, watcher)
+
+    # -- what became of them
+
+    async def get(self, id: str, tenant: str | None = None) -> Job | None:
+        row = await self._store.read(table.get(id, tenant))
+        return None if row is None else job_of(row)
+
+    async def list(
+        self,
+        *,
+        tenant: str | None = None,
+        user: str | None = None,
+        state: str | None = None,
+        type: str | None = None,  # noqa: A002
+        limit: int = 100,
+    ) -> list[Job]:
+        """The latest jobs, latest first."""
+        chosen = {"tenant_id": tenant, "user_id": user, "state": state, "type": type}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        if state is not None and state not in STATES:
+            raise Failed("VALIDATION_ERROR", f"A job is {', '.join(STATES[:-1])} or {STATES[-1]}, not {state!r:.40}.")
+        return [job_of(row) for row in await self._store.read(table.listed(given, limit))]
+
+    async def counts(self, tenant: str | None = None) -> dict[str, int]:
+        return await self._store.read(table.counts(tenant))
+
+    async def wait(self, id: str, seconds: float, tenant: str | None = None) -> Job | None:
+        """Gives a job once it is over, or as it is when the time is."""
+        changed = asyncio.Event()
+        stop = self.watch(lambda told: changed.set() if told in ("", id) else None)
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            while True:
+                changed.clear()
+                job = await self.get(id, tenant)
+                left = deadline - asyncio.get_running_loop().time()
+                if job is None or job.is_over or left <= 0:
+                    return job
+                try:
+                    async with asyncio.timeout(min(left, LOOK_SECONDS)):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            stop()
+
+    # -- by hand
+
+    async def cancel(self, id: str, tenant: str | None = None) -> Job | None:
+        """Ends a job that waits, and has a running one ended; gives it as it is then. None: there is none."""
+        found = await self.get(id, tenant)
+        if found is None:
+            return None
+        row = await finish(self._store.transact(_cancel(id, self.clock())))
+        await self.tell(id)
+        return None if row is None else job_of(row)
+
+    async def retry(self, id: str, tenant: str | None = None) -> Job | None:
+        """Queues a job again that failed, was cancelled or is parked; gives it. None: there is none. Raises Failed for a
+        job in another state."""
+        found = await self.get(id, tenant)
+        if found is None:
+            return None
+        if not await finish(self._store.transact(table.retry(id, self.clock()))):
+            raise Failed(
+                "VALIDATION_ERROR",
+                f"Job {id} is {found.state}; only a job that failed, was cancelled or is parked can be tried again.",
+            )
+        await self.tell(id)
+        return await self.get(id, tenant)
+
+
+def _cancel(id: str, at: datetime) -> Any:
+    row = yield from table.cancel(id, at)
+    if row is not None and row.state == "cancelled" and row.call_id is not None:
+        yield from reservations.settle(row.call_id, "", 0, ())
+    return row
+
+
+def _unknown_type(handlers: JobHandlers, name: str) -> str:
+    try:
+        handlers.must_get(name)
+    except LookupError as error:
+        return str(error).capitalize()
+    raise AssertionError(name)
+
+
+def _check(key: str | None, delay: float, priority: int, attempts: int) -> None:
+    wrong = None
+    if key is not None and (not isinstance(key, str) or not 0 < len(key.encode("utf-8", "replace")) <= MAX_KEY_BYTES):
+        wrong = f"an idempotency key is text of 1 to {MAX_KEY_BYTES} bytes"
+    elif not isinstance(delay, int | float) or not math.isfinite(delay) or not 0 <= delay <= MAX_DELAY.total_seconds():
+        wrong = f"a delay is between 0 s and {plural(MAX_DELAY.days, 'day')}"
+    elif type(priority) is not int or not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        wrong = f"a priority is a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}"
+    elif type(attempts) is not int or not 1 <= attempts <= MAX_ATTEMPTS:
+        wrong = f"the number of attempts is between 1 and {MAX_ATTEMPTS}"
+    if wrong is not None:
+        raise Failed("VALIDATION_ERROR", f"The job was not queued: {wrong}.")
+
+
+def encoded(value: Any) -> str:
+    """A result or an error as the table holds it."""
+    return msgspec.json.encode(value).decode()

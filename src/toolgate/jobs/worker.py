@@ -1,0 +1,210 @@
+"""The worker: runs jobs until it is told to stop. Which one, and when, the engine says.
+
+Toolgate's own engine takes jobs from the table that they are kept in: at once when a notice says that there is one, and
+otherwise when the next one is due. Jobs of a worker that died are queued again by the others, who see that it gives no more
+signs of life.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Protocol
+
+from toolgate.errors import StoreError
+from toolgate.jobs.queue import JobQueue, encoded
+from toolgate.jobs.runner import JobRunner
+from toolgate.model.outcome import ErrorInfo
+from toolgate.store import jobs as table
+from toolgate.store.database import Store
+from toolgate.store.jobs import JobRow
+from toolgate.store.live_processes import ProcessHeartbeat, alive_since
+from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks
+
+IDLE_SECONDS = 5.0
+"""The longest time between two looks for jobs that are due: a notice may be lost."""
+FORGET_SECONDS = 3600.0
+
+logger = logging.getLogger("toolgate.jobs")
+
+RunJob = Callable[[JobRow], Awaitable[None]]
+Tick = Callable[[], Awaitable[float | None]]
+
+
+class JobEngine(Protocol):
+    """Decides which job this worker runs next. Jobs themselves are kept in Toolgate's table whatever the engine."""
+
+    async def run(self, run: RunJob, stopping: asyncio.Event, *, once: bool) -> None:
+        """Has jobs run until `stopping` is set, or (`once`) until none is due; then returns when those that run are done."""
+
+    def cancel(self, id: str) -> None:
+        """Interrupts a job that this worker runs; any other is not its affair."""
+
+    async def close(self) -> None:
+        """Interrupts what still runs."""
+
+
+class StoreEngine:
+    """The engine that needs nothing but the store."""
+
+    def __init__(self, store: Store, queue: JobQueue, presence: ProcessHeartbeat, concurrency: int) -> None:
+        self._store = store
+        self._queue = queue
+        self._presence = presence
+        self._concurrency = concurrency
+        self._tasks = BackgroundTasks()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+
+    async def run(self, run: RunJob, stopping: asyncio.Event, *, once: bool) -> None:
+        stop = self._queue.watch(lambda _id: self._wake.set())
+        halting = start_task(stopping.wait())
+        halting.add_done_callback(lambda _task: self._wake.set())
+        try:
+            while not stopping.is_set():
+                self._wake.clear()
+                taken = await self._take()
+                for row in taken:
+                    self._start(run, row)
+                if once and not taken and not self._running:
+                    return
+                await self._sleep()
+        finally:
+            halting.cancel()
+            stop()
+        await self._tasks.wait()
+
+    def _room(self) -> int:
+        return self._concurrency - len(self._running)
+
+    async def _take(self) -> list[JobRow]:
+        room = self._room()
+        if room <= 0:
+            return []
+        moment, names = self._queue.clock(), self._queue.handlers.names
+        try:
+            return await self._store.transact(table.claim(self._presence.id, moment, room, names))
+        except StoreError as error:
+            logger.warning("no jobs can be taken now: %s", error)
+            await asyncio.sleep(1)
+            return []
+
+    def _start(self, run: RunJob, row: JobRow) -> None:
+        task = self._running[row.id] = self._tasks.start(run(row), unheard=True)
+        task.add_done_callback(lambda _task: self._ended(row.id))
+
+    def _ended(self, id: str) -> None:
+        self._running.pop(id, None)
+        self._wake.set()
+
+    async def _sleep(self) -> None:
+        """Until a notice, the end of a job, or the time at which the next one is due."""
+        seconds = IDLE_SECONDS
+        if self._room() > 0:
+            with contextlib.suppress(StoreError):
+                due = await self._store.read(table.next_due(self._queue.handlers.names))
+                if due is not None:
+                    seconds = min(seconds, (due - self._queue.clock()) / timedelta(seconds=1))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0.01)):
+                await self._wake.wait()
+
+    def cancel(self, id: str) -> None:
+        task = self._running.get(id)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+
+class JobWorker:
+    """Runs jobs in this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue: JobQueue,
+        runner: JobRunner,
+        presence: ProcessHeartbeat,
+        engine: JobEngine,
+        tick: Tick | None = None,
+    ) -> None:
+        """`tick` queues what schedules say, and gives the seconds until the next."""
+        self._store = store
+        self._queue = queue
+        self._runner = runner
+        self._presence = presence
+        self._engine = engine
+        self._tick = tick
+        self._stopping = asyncio.Event()
+        self._upkeep: list[asyncio.Task[None]] = []
+        self._work: asyncio.Task[None] | None = None
+        self._cancelling = BackgroundTasks()
+
+    async def start(self) -> None:
+        """Begins to run jobs in the background."""
+        await self._begin()
+        self._work = start_task(self._engine.run(self._runner.run, self._stopping, once=False))
+
+    async def run_once(self) -> None:
+        """Runs all jobs that are due, and those that they queue, until none is left."""
+        await self._begin()
+        await self._engine.run(self._runner.run, self._stopping, once=True)
+        await self.stop()
+
+    async def _begin(self) -> None:
+        await self._presence.show()
+        await self._recover()
+        seconds, trouble = self._presence.seconds / 3, "jobs cannot be looked after now"
+        self._upkeep = [
+            start_task(repeat(min(seconds, IDLE_SECONDS), self._recover, logger, trouble)),
+            start_task(repeat(FORGET_SECONDS, self._forget, logger, trouble, at_once=True)),
+        ]
+        if self._tick is not None:
+            self._upkeep.append(start_task(self._keep_time(self._tick)))
+        self._unwatch = self._queue.watch(self._look_for_cancelled)
+
+    async def _recover(self) -> None:
+        """Queues again what died with its worker, and what a person has answered."""
+        error = encoded(ErrorInfo("OUTCOME_UNKNOWN", "Its workers died too often while they ran it; it may be the reason."))
+        moment, most = self._queue.clock(), self._queue.settings.max_crashes
+        moved = await self._store.transact(table.recover(alive_since(self._presence.seconds), moment, most, error))
+        moved += await self._store.transact(table.release(moment))
+        if moved:
+            await self._queue.tell("")
+
+    async def _forget(self) -> None:
+        before = self._queue.clock() - timedelta(days=self._queue.settings.keep_days)
+        while await self._store.transact(table.forget(before)) >= table.MAX_AT_ONCE:
+            pass
+
+    async def _keep_time(self, tick: Tick) -> None:
+        while True:
+            seconds: float | None = None
+            try:
+                seconds = await tick()
+            except StoreError as error:
+                logger.warning("schedules cannot be looked at now: %s", error)
+            await asyncio.sleep(min(IDLE_SECONDS, IDLE_SECONDS if seconds is None else max(seconds, 0.05)))
+
+    def _look_for_cancelled(self, _id: str) -> None:
+        if not len(self._cancelling):
+            self._cancelling.start(self._cancel_wanted(), unheard=True)
+
+    async def _cancel_wanted(self) -> None:
+        for id in await self._store.read(table.cancelled_of(self._presence.id)):
+            self._engine.cancel(id)
+
+    async def stop(self) -> None:
+        """Takes no more jobs, waits for those that run as long as the settings say, and has the others queued again."""
+        self._stopping.set()
+        if self._work is not None:
+            await asyncio.wait((self._work,), timeout=self._queue.settings.drain_seconds)
+        await self._engine.close()
+        await stop_tasks(self._work, *self._upkeep)
+        await self._cancelling.close()
+        if self._upkeep:
+            self._unwatch()
+        self._upkeep = []
