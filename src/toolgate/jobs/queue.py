@@ -11,7 +11,6 @@ import msgspec
 import orjson
 
 from toolgate.errors import Failed, plural
-from toolgate.gates.approval.disclosure import Seal
 from toolgate.jobs.handlers import MAX_ATTEMPTS, JobHandlers
 from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, job_of
 from toolgate.jsontext import find_not_json
@@ -21,6 +20,7 @@ from toolgate.store import jobs as table
 from toolgate.store import reservations
 from toolgate.store.database import Store, now
 from toolgate.store.jobs import JobRow
+from toolgate.store.sealed_values import Seal
 from toolgate.tasks import finish
 
 TOPIC = "jobs"
@@ -53,7 +53,7 @@ class JobQueue:
         self._watch = watch
         self._mask = mask
         self.clock = clock
-        self._seal = Seal(store)
+        self._seal = Seal(store, "jobs")
 
     # -- taking jobs in
 
