@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from toolgate.app.argument_checks import ArgumentChecks
 from toolgate.app.background import add_handlers, make_queue
 from toolgate.app.events import Events
+from toolgate.app.log_heads import open_heads
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_package_sources, make_services
 from toolgate.app.sync import PolicySync, StoreSync
@@ -90,7 +91,6 @@ from toolgate.workflow.client import N8nClient
 from toolgate.workflow.runner import WorkflowRunner
 
 if TYPE_CHECKING:
-    from toolgate.gates.ledger.heads import Heads
     from toolgate.gates.ledger.telemetry import CallMetrics
 
 
@@ -140,7 +140,7 @@ class Parts:
         head = None if settings.in_memory else settings.audit_head_file or settings.home / "audit.head"
         self.head_file = HeadFile(head) if head else None
         self.store = open_store(settings.database, self.head_file)
-        self.heads = self._signed_heads()
+        self.heads = open_heads(settings, self.store)
         self.redis = Redis(settings.redis_url) if settings.redis_url else None
         self.notices = open_notices(settings.database, self.redis)
         self.announce = partial(self.notices.announce, DATA)
@@ -152,33 +152,6 @@ class Parts:
         self.details = DetailArchive(self.store, days=kept.days, total_bytes=kept.total_bytes, clock=self.now)
         self.events = Events(self.store, self.ledger)
         self.journal = Journal(self.store, settings.home / "backups", limits.backup_bytes, limits.backup_days)
-
-    def _signed_heads(self) -> "Heads | None":
-        """The signer of the log's heads; None: they are not signed."""
-        settings = self.settings
-        if settings.in_memory or settings.audit.key == "none":
-            return None
-        from toolgate.gates.ledger.heads import Heads
-        from toolgate.store.head_keys import HeadKeys, KeyFile, KeyringKeys
-        from toolgate.store.signed_heads import Witness, log_name
-
-        audit, name, sinks = settings.audit, log_name(settings.database), []
-        keys: HeadKeys = KeyFile(audit.place / "key.json")
-        if audit.key == "keyring":
-            keys = KeyringKeys(name, settings.secrets.keyring_backend)
-        if audit.sinks:
-            from toolgate.store.head_sinks import open_sink
-
-            sinks = [open_sink(place) for place in audit.sinks]
-        return Heads(
-            self.store,
-            Witness(audit.place, name),
-            keys,
-            log_name=name,
-            sinks=sinks,
-            trusted=audit.trusted_keys,
-            seconds=audit.sign_seconds,
-        )
 
     def _make_policy(self) -> None:
         """The policy engine, and the readers of arguments that it needs."""
