@@ -77,6 +77,7 @@ class App:
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
         self.jobs = JobsFacet(parts)
+        self.mcp_tasks = parts.mcp_tasks
         self.documents = DocumentsFacet(parts)
         self.canvas = CanvasFacet(parts)
         self.notifications = NotificationsFacet(parts)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from toolgate.app.facets import CallableFacet
+from toolgate.errors import CallError
 from toolgate.gates.approval.questions import ANSWERS_PAGE
 from toolgate.gates.approval.request import (
     Answer,
@@ -45,6 +46,17 @@ class ApprovalsFacet(CallableFacet):
     async def state(self, id: str, tenant: str) -> State:
         """Gives what became of a question of a tenant, without what its approver must see."""
         return (await self._parts.consent.questions.status(id, tenant)).state
+
+    async def is_usable(self, id: str, tenant: str) -> bool:
+        """Tells whether a call that comes with this approval is answered by it or may still use it, and not a call that used
+        it before and may have had its effect. Raises `ToolgateError` if there is no such question."""
+        waiting = await self._parts.consent.questions.status(id, tenant)
+        if waiting.request.outer_call is None:
+            return waiting.state != "used"
+        try:
+            return await self._parts.continuations.outer_of(id, tenant) is not None
+        except CallError:
+            return False  # the outer call has ended
 
     def may_answer(self, asked: ApprovalRequest, actor: Actor, through: str) -> bool:
         """Tells whether an actor's yes would count, given through a door."""

@@ -185,6 +185,17 @@ class KeysFacet(Facet):
             self._noting.start(self._note_used(key.id, at))
         return credential
 
+    async def recall(self, id: str) -> Credential | None:
+        """Gives whose key this id is of, to go on with what its holder began; None if there is no such key. Raises
+        `KeyRefused` if it is no longer valid."""
+        found = await self._parts.store.read(table.find(id))
+        if found is None:
+            return None
+        key = found[0]
+        if (state := key.state(now())) != "valid":
+            raise KeyRefused(f"The key {key.id} is {state}.")
+        return Credential(key.id, key.actor, key.may_approve)
+
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
             await self._parts.store.transact(table.used(id, at, LAST_USED_PRECISION))

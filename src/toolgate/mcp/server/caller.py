@@ -7,6 +7,7 @@ can't be: it is told what input is required, and repeats the call with the answe
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -21,7 +22,7 @@ from toolgate.errors import Failed
 from toolgate.mcp.client.correlation import LOG_LEVELS
 
 if TYPE_CHECKING:
-    from toolgate.mcp.server.tasks import Task
+    from toolgate.mcp.server.task_call import Task
 
 Request = ServerRequestContext[Any, Any]
 """A client's request, as the SDK hands it to a handler."""
@@ -75,19 +76,21 @@ class ClientCaller:
 
     def __init__(
         self,
-        ctx: Request,
+        ctx: Request | None,
         input_responses: Mapping[str, Any] | None = None,
         request_state: str | None = None,
         detached: "Task | None" = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> None:
-        """With `detached`, the call may go on after its request was answered."""
+        """With `detached`, the call may go on after its request was answered. Without a request, it has been answered, by
+        another process, and `capabilities` are those of its client."""
         self._detached = detached
         self._progressed: float | None = None
         self.come(ctx)
-        self.capabilities: Mapping[str, Any] = capabilities_of(ctx)
+        self.capabilities: Mapping[str, Any] = capabilities_of(ctx) if ctx is not None else capabilities or {}
         self.input_responses = input_responses
         self.request_state = request_state
-        self.can_come_again = is_modern(ctx)
+        self.can_come_again = ctx is not None and is_modern(ctx)
         self.log_level = self._wanted_level()
         self.deadline: float | None = None
         """By the loop's clock, when a question must be answered: before the timeout of the call that asks it, so that a slow
@@ -98,6 +101,8 @@ class ClientCaller:
         """Its questions."""
 
     def _wanted_level(self) -> str | None:
+        if self._ctx is None:
+            return None
         if self.can_come_again:
             level = meta_of(self._ctx).get(types.LOG_LEVEL_META_KEY)
         else:
@@ -122,18 +127,32 @@ class ClientCaller:
 
     @property
     def _can_be_asked(self) -> bool:
-        return self._detached is not None or (not self.is_gone and self._ctx.session.can_send_request)
+        if self._detached is not None or self._ctx is None:
+            return self._detached is not None
+        return not self.is_gone and self._ctx.session.can_send_request
 
-    def come(self, ctx: Request) -> None:
+    def come(self, ctx: Request | None) -> None:
         """Sets the request on whose stream the client is sent messages."""
         self._ctx = ctx
-        self._token = meta_of(ctx).get("progressToken")
-        self.is_gone = False
+        self._token = None if ctx is None else meta_of(ctx).get("progressToken")
+        self.is_gone = ctx is None
         """True once the request is answered: after that nothing may be sent on its stream."""
 
-    def goes_on(self, words: str | None = None) -> None:
+    def goes_on(self) -> None:
         if self._detached is not None and self._detached.is_task:
-            self._detached.begin(words)
+            self._detached.begin()
+
+    async def waits_for(self, approval: str, words: str | None, until: datetime | None) -> bool:
+        """The call goes on as a task when somebody has answered; False if it can't be one."""
+        return (
+            self._detached is not None and self._detached.is_task and await self._detached.wait_for(approval, words, until)
+        )
+
+    async def waits_with(self, wanted: Mapping[str, Any] | None, reminder: str | None) -> None:
+        """Puts on record the tool's questions that a task waits for; None: they are answered, and it goes on."""
+        if self._detached is not None and (request := self._detached.request) is not None:
+            answered = request._replace(answers=self.input_responses, state=self.request_state)
+            await self._detached.note(answered._replace(wanted=wanted, reminder=reminder))
 
     def let_go(self) -> None:
         """The call goes on as a task: the client is asked when it polls."""
@@ -158,6 +177,7 @@ class ClientCaller:
         await self._send(types.LoggingMessageNotification(params=params))
 
     async def _send(self, notification: types.ServerNotification) -> None:
+        assert self._ctx is not None  # who has no request is gone
         with contextlib.suppress(Exception):  # the client went away: the call will be told so by other means
             await self._ctx.session.send_notification(notification, related_request_id=self._ctx.request_id)
 
@@ -174,6 +194,7 @@ class ClientCaller:
     async def _put(self, method: str, params: Mapping[str, Any], request: type[ClientRequest]) -> Mapping[str, Any]:
         if self._detached is not None:
             return await self._detached.put(method, params)
+        assert self._ctx is not None  # who has none can be asked only through a task
         try:
             asked = request.model_validate({"method": method, "params": dict(params)}, by_name=False)
             related = ServerMessageMetadata(related_request_id=self._ctx.request_id)

@@ -29,14 +29,19 @@ from toolgate.mcp.server.identity import (
     CURRENT_TOOL,
     Credential,
     IdentifyCaller,
+    RecallCredential,
     actor_id,
     credential_in_scope,
 )
 from toolgate.mcp.server.prompts_resources import PromptsAndResources, VisibleUpstreams
 from toolgate.mcp.server.request_state import InputRequiredResult, state_boundary
 from toolgate.mcp.server.results import JsonObject, ProtocolError, call_result, is_refused, list_page, refusal
-from toolgate.mcp.server.tasks import Task, TaskParams, Tasks
+from toolgate.mcp.server.task_call import Task
+from toolgate.mcp.server.task_records import CallRequest
+from toolgate.mcp.server.task_recovery import TaskRecovery
+from toolgate.mcp.server.tasks import TaskParams, Tasks
 from toolgate.mcp.server.tool_calls import ClientCalls
+from toolgate.model import Outcome
 from toolgate.version import VERSION
 
 if TYPE_CHECKING:
@@ -58,12 +63,20 @@ Method = tuple[str, type[types.RequestParams], Handler]
 
 class Gateway:
     def __init__(
-        self, app: "App", who: IdentifyCaller, *, session: str | None = None, workspace: Path | None = None
+        self,
+        app: "App",
+        who: IdentifyCaller,
+        *,
+        recall: RecallCredential,
+        session: str | None = None,
+        workspace: Path | None = None,
     ) -> None:
+        """`recall` gives the credential of a task that another process began, if it is one of this door's."""
         self._app = app
         self._who = who
         self._calls = ClientCalls(app, session, workspace)
-        self._tasks = Tasks(who)
+        recovery = TaskRecovery(app, self._calls, recall, self._resume)
+        self._tasks = Tasks(who, app.mcp_tasks, recovery, self._calls.entry)
         upstreams = VisibleUpstreams(app)
         self._prompts_resources = PromptsAndResources(app, who, upstreams, self._calls, self._tasks)
         self._changes = ChangeNotifier(app, who, upstreams)
@@ -85,6 +98,7 @@ class Gateway:
         )
         server.add_notification_handler("notifications/initialized", types.NotificationParams, self._changes.begin)
         server.extensions[TASKS_EXTENSION] = {}
+        self._tasks.start()
         return server
 
     async def __aexit__(self, *_: object) -> None:
@@ -119,13 +133,20 @@ class Gateway:
 
         async def call(task: Task | None) -> JsonObject:
             ended = await self._calls.call(ctx, who, params.name, params.arguments or {}, task)
-            if isinstance(ended, InputRequiredResult):
-                return ended.to_dict()
-            if task is not None and task.begun.is_set() and is_refused(ended):
-                raise refusal(ended)  # a task that failed; one whose tool failed is complete
-            return call_result(ended, self._calls.entry(params.name, who))
+            return self._result(ended, params.name, who, task)
 
-        return await self._tasks.run(ctx, call, may_be_task=True)
+        return await self._tasks.run(ctx, call, tool=params.name, may_be_task=True)
+
+    async def _resume(self, task: Task, request: CallRequest) -> JsonObject:
+        """Goes on with the call of a task whose process is gone."""
+        return self._result(await self._calls.resume(task, request), request.tool, task.who, task)
+
+    def _result(self, ended: Outcome | InputRequiredResult, tool: str, who: Credential, task: Task | None) -> JsonObject:
+        if isinstance(ended, InputRequiredResult):
+            return ended.to_dict()
+        if task is not None and task.begun.is_set() and is_refused(ended):
+            raise refusal(ended)  # a task that failed; one whose tool failed is complete
+        return call_result(ended, self._calls.entry(tool, who))
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The schema of a tool that the actor may see, for the SDK to compare a request's headers with its arguments."""
@@ -182,7 +203,7 @@ class HttpSessionManager(StreamableHTTPSessionManager):
 
 @asynccontextmanager
 async def open_http(app: "App") -> AsyncIterator[HttpSessionManager]:
-    async with Gateway(app, credential_in_scope) as server:
+    async with Gateway(app, credential_in_scope, recall=app.keys.recall) as server:
         manager = HttpSessionManager(app, server)
         async with manager.run():
             yield manager

@@ -1,6 +1,6 @@
 """The credential of a request, and the actor that it acts for."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ class Credential(msgspec.Struct, frozen=True, gc=False):
 
 IdentifyCaller = Callable[["Request"], Credential]
 """Gives the credential of a request. Raises ProtocolError if it has none."""
+RecallCredential = Callable[[str], Awaitable[Credential | None]]
+"""Gives the credential of this id as it is now; None if it is not this door's. Raises `KeyRefused` if it is not valid."""
 CREDENTIAL_KEY = "toolgate.credential"
 """The key in the ASGI scope under which the HTTP server puts the credential."""
 

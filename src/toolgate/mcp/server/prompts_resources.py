@@ -33,7 +33,8 @@ from toolgate.mcp.server.results import (
     encode_cursor,
     refusal,
 )
-from toolgate.mcp.server.tasks import Task, Tasks
+from toolgate.mcp.server.task_call import Task
+from toolgate.mcp.server.tasks import Tasks
 from toolgate.mcp.server.tool_calls import ClientCalls
 from toolgate.model import Actor, Outcome, Tool
 from toolgate.settings import ServerSettings
@@ -242,7 +243,7 @@ class PromptsAndResources:
             ended = await self._calls.call(ctx, who, tool, arguments, task)
             return ended.to_dict() if isinstance(ended, InputRequiredResult) else _given(ended, uri)
 
-        return await self._tasks.run(ctx, call)
+        return await self._tasks.run(ctx, call, tool=tool)
 
     # -- completion
 

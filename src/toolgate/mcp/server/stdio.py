@@ -62,7 +62,11 @@ async def serve(app: "App", actor: Actor, ends: StdioDescriptors, workspace: Pat
     """Serves one client until it closes its end. Its user is the one at this machine, and may approve. `workspace`: the
     folder that all of its calls work in."""
     credential = Credential("stdio", actor, may_approve=True)
-    gateway = Gateway(app, lambda _ctx: credential, session=f"mcp-{new_id()}", workspace=workspace)
+
+    async def recall(id: str) -> Credential | None:
+        return credential if id == credential.id else None
+
+    gateway = Gateway(app, lambda _ctx: credential, recall=recall, session=f"mcp-{new_id()}", workspace=workspace)
     async with gateway as server:
         to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)

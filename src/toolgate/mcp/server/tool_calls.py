@@ -8,6 +8,7 @@ bound to the actor, the tool and the arguments (`request_state`).
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,12 +19,13 @@ from toolgate.mcp.server.caller import ClientCaller, Request, meta_of
 from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
 from toolgate.mcp.server.results import APPROVAL_META, INVALID_PARAMS, ProtocolError
+from toolgate.mcp.server.task_records import CallRequest
 from toolgate.model import Entry, Outcome
 from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from toolgate.app.app import App
-    from toolgate.mcp.server.tasks import Task
+    from toolgate.mcp.server.task_call import Task
 
 IDEMPOTENCY_KEY_META, SESSION_META, TIMEOUT_META = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
 """Keys in `_meta` that a client may give its call, besides APPROVAL_META."""
@@ -65,17 +67,36 @@ class ClientCalls:
         wishes = self._wishes(ctx)
         brought, responses = RetryState.of(ctx.params.get("requestState") if ctx.params else None), _responses(ctx)
         client = ClientCaller(ctx, _for_tool(brought, responses), brought.state, task)
+        approval = brought.approval or wishes.approval
         if task is not None:
-            task.client = client
+            where = None if self._workspace is None else str(self._workspace)
+            task.client, task.approval = client, approval
+            task.request = CallRequest(
+                tool, arguments, wishes.session, wishes.key, wishes.timeout, where, client.capabilities,
+                client.input_responses, client.request_state,
+            )  # fmt: skip
         asked: set[str] = set()
         try:
-            approval = brought.approval or wishes.approval
             if brought.approval is not None and APPROVAL_QUESTION in responses:
                 asked.add(brought.approval)
                 await self._hear(who, brought.approval, responses[APPROVAL_QUESTION])
             return await self._through(client, who, tool, arguments, wishes._replace(approval=approval), asked)
         finally:
             client.is_gone = True
+
+    async def resume(self, task: "Task", request: CallRequest) -> Outcome | InputRequiredResult:
+        """Makes the call of a task again whose process is gone: with the approval that it waited for, if it did."""
+        client = ClientCaller(None, request.answers, request.state, task, request.capabilities)
+        task.client = client
+        wishes = CallWishes(task.approval, request.key, request.session, request.timeout)
+        if request.wanted is not None:
+            client.remind(request.reminder, request.wanted)
+            await self._fetch(client)
+        return await self._through(client, task.who, request.tool, request.arguments, wishes, set())
+
+    def is_here(self, request: CallRequest) -> bool:
+        """True if the call would work in the same folder here as where it was made."""
+        return request.workspace == (None if self._workspace is None else str(self._workspace))
 
     async def _through(
         self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes, asked: set[str]
@@ -95,13 +116,13 @@ class ClientCalls:
                 continue
             if pending.kind != "approval" or pending.id in asked:
                 break
-            client.goes_on(outcome.error.message if outcome.error is not None else None)
+            waits = await client.waits_for(pending.id, *_wait_words(outcome))
             form = await self._question(client, who, pending.id)
             if form is not None:
                 if client.can_come_again:
                     return self._asking(client, form, pending.id)
                 await self._ask(client, who, form, pending.id)
-            elif client.can_wait:
+            elif waits:
                 await self._answered(who, pending.id)
             else:
                 break
@@ -112,11 +133,13 @@ class ClientCalls:
     async def _fetch(self, client: ClientCaller) -> None:
         """Asks the client the tool's questions, when the call has become a task meanwhile."""
         questions = client.wanted
+        await client.waits_with(questions, client.reminder)
         try:
             given = await asyncio.gather(*(_put(client, asked) for asked in questions.values()))
         except CallError:
             given = []  # the tool is told that there is no answer, and says what it makes of that
         client.input_responses, client.request_state = dict(zip(questions, given, strict=False)), client.reminder
+        await client.waits_with(None, None)
 
     async def _invoke(self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes) -> Outcome:
         """Invokes in a task of its own: the SDK cancels at every await, a call is cancelled once and then recorded."""
@@ -213,6 +236,14 @@ class ClientCalls:
         headers = getattr(ctx.request, "headers", None)
         id = None if headers is None else headers.get("mcp-session-id")
         return None if id is None else f"mcp-{sha256(id.encode()).hexdigest()[:24]}"
+
+
+def _wait_words(outcome: Outcome) -> tuple[str | None, datetime | None]:
+    """What a call that waits for an approval says of it, and until when that can be given."""
+    if outcome.error is None:
+        return None, None
+    until = (outcome.error.details or {}).get("expires_at")
+    return outcome.error.message, datetime.fromisoformat(until) if isinstance(until, str) else None
 
 
 def _words(meta: Mapping[str, Any], name: str) -> str | None:
