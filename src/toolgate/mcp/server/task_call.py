@@ -105,8 +105,8 @@ class Task:
         return True
 
     async def note(self, request: CallRequest) -> None:
-        """Notes how the call is to be made again. Awaited, that is on record: once its questions are answered a tool may have
-        an effect, and another process does not call it again."""
+        """Notes how the call is to be made again. Awaited, that is on record: once its questions are answered, a tool may
+        have an effect, and another process does not call it again."""
         if self.request is not None:
             self.request = request
             self._change()
@@ -201,9 +201,8 @@ class Task:
             self.running.cancel()
 
     def snapshot(self) -> TaskSnapshot:
-        return TaskSnapshot(
-            self._status, self._words, self.approval, self.questions(), self._ended, self.request, self._expires_at
-        )
+        times = self._updated_at, self._expires_at
+        return TaskSnapshot(self._status, self._words, self.approval, self.questions(), self._ended, self.request, *times)
 
     # -- what its client does
 

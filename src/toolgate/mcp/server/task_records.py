@@ -57,6 +57,7 @@ class TaskSnapshot(NamedTuple):
     questions: dict[str, Any]
     ended: dict[str, Any]
     request: CallRequest | None
+    updated_at: datetime
     expires_at: datetime
 
 
@@ -119,7 +120,7 @@ class TaskRecords:
             "request": None if request is None else await self._sealed(f"{task.id} request", request),
             "questions": await self._sealed(f"{task.id} questions", told.questions) if told.questions else None,
             "result": await self._result(task, told.ended) if told.ended else None,
-            "updated_at": now(), "expires_at": told.expires_at,
+            "updated_at": told.updated_at, "expires_at": told.expires_at,
         }  # fmt: skip
 
     async def _result(self, task: "Task", ended: Mapping[str, Any]) -> str:

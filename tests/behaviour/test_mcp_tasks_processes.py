@@ -1,0 +1,249 @@
+"""Tasks in several processes on one database: two real servers, of which one is asked about what the other runs, and which
+are killed and started again. What really happened is in a file, so that it can be counted."""
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.behaviour.test_mcp_server_tasks import ASKS, HAS, SOON, Client
+from tests.serving import Site
+from tests.terminal import SCRIPT, Terminal
+
+pytestmark = pytest.mark.requirement("MCP-4", "TIER-6", "JOB-2")
+
+TOOLS = """
+    import asyncio
+    from pathlib import Path
+
+    from toolgate import tool
+
+    FOLDER = Path({folder!r})
+
+    def did(what):
+        with (FOLDER / "did.txt").open("a") as out:
+            out.write(what + "\\n")
+
+    async def until_let():
+        while not (FOLDER / "go").exists():
+            await asyncio.sleep(0.02)
+
+    @tool(tier="execute")
+    async def risky(text: str, password: str = "") -> str:
+        "Do something that is asked about."
+        did(f"risky {{text}} {{password}}".strip())
+        if text == "slow":
+            await until_let()
+        return f"did {{text}}"
+
+    @tool(tier="write")
+    async def note(text: str) -> str:
+        "Write, and take long."
+        did(f"note {{text}}")
+        await until_let()
+        return f"noted {{text}}"
+
+    @tool(tier="read_only")
+    async def look(text: str) -> str:
+        "Only look, and take long."
+        did(f"look {{text}}")
+        await until_let()
+        return f"saw {{text}}"
+"""
+LEASE_SECONDS = 2
+TICKED = {"action": "accept", "content": {"approve": True}}
+
+
+class Servers:
+    """Servers on one database, and what their tools did."""
+
+    def __init__(self, terminal: Terminal, database: str) -> None:
+        self.terminal = terminal
+        terminal.set("TOOLGATE_DATABASE_URL", database)
+        terminal.settings(f"limits:\n  lease_seconds: {LEASE_SECONDS}\n")
+        terminal.add_tools(TOOLS.format(folder=str(terminal.folder)))
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[tuple["subprocess.Popen[str]", Site]]:
+        process = subprocess.Popen(
+            [SCRIPT, "serve", "--port", "0", "--json"],
+            cwd=self.terminal.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 60)
+            yield process, Site(int(json.loads(line)["url"].rpartition(":")[2]))
+        finally:
+            process.kill()
+            process.communicate(timeout=60)
+
+    def key(self, name: str, *words: str) -> str:
+        made = self.terminal.run("keys", "create", name, "--tenant", "acme", "--user", "ada", *words, "--json")
+        assert made.code == 0, made.err
+        return str(json.loads(made.out)["key"])
+
+    @property
+    def did(self) -> list[str]:
+        file = self.terminal.folder / "did.txt"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def let(self) -> None:
+        (self.terminal.folder / "go").touch()
+
+    def waiting(self) -> list[str]:
+        listed = self.terminal.run("approvals", "list", "--tenant", "acme", "--json")
+        return [one["id"] for one in listed.json["approvals"]]
+
+    def answer(self, verb: str, id: str) -> None:
+        done = self.terminal.run("approvals", verb, id, "--tenant", "acme", "--user", "boss")
+        assert done.code == 0, done.err
+
+
+@pytest.fixture
+def servers(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Servers:
+    return Servers(Terminal(tmp_path, monkeypatch, capsys), database)
+
+
+async def eventually(is_so: Callable[[], Awaitable[Any] | Any]) -> Any:
+    async with asyncio.timeout(SOON):
+        while True:
+            found = is_so()
+            found = await found if isinstance(found, Awaitable) else found
+            if found:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def test_a_task_is_answered_for_by_another_process(servers: Servers) -> None:
+    """Its state, its cancellation, its result and the answers to its questions; and nothing to anybody else."""
+    key, able, other = servers.key("a"), servers.key("b", "--may-approve"), servers.key("c")
+    async with servers.one() as (_, first), servers.one() as (_, second):
+        here, there = Client(first, key), Client(second, key)
+        id = (await here.call("note", text="one"))["taskId"]
+        shown = await there("tasks/get", taskId=id)
+        assert shown["status"] == "working" and shown == {**await here("tasks/get", taskId=id), "_meta": shown["_meta"]}
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            told = await Client(second, other)(method, taskId=id)
+            assert told["code"] == -32602 and told["message"] == "Unknown task"
+        cancelled = (await here.call("note", text="two"))["taskId"]
+        for _again in range(2):
+            assert "code" not in await there("tasks/cancel", taskId=cancelled)
+        assert (await there("tasks/get", taskId=cancelled))["status"] == "cancelled"
+        assert (await here.until(cancelled, "cancelled"))["status"] == "cancelled"
+        assert (await here.until(id, "working"))["status"] == "working"
+        servers.let()
+        done = await there.until(id, "completed")
+        assert done["result"]["content"][0]["text"] == "noted one"
+        assert (await here.until(id, "completed"))["result"] == done["result"]
+
+        here, there = Client(first, able, ASKS), Client(second, able, ASKS)
+        id = (await here.call("risky", text="three", password="hunter2"))["taskId"]
+        [(name, question)] = (await there.until(id, "input_required"))["inputRequests"].items()
+        assert "hunter2" in question["params"]["message"]
+        assert b"hunter2" not in stored(servers)
+        ticked = {name: TICKED, "nothing": TICKED}
+        unable = await Client(second, key, ASKS)("tasks/update", taskId=id, inputResponses=ticked)
+        assert unable["code"] == -32602
+        for _again in range(2):
+            await there("tasks/update", taskId=id, inputResponses=ticked)
+        assert (await there.until(id, "completed"))["result"]["content"][0]["text"] == "did three"
+        assert servers.did == ["note one", "note two", "risky three hunter2"]
+
+
+def stored(servers: Servers) -> bytes:
+    """The files of a database that is one."""
+    return b"".join(file.read_bytes() for file in servers.terminal.folder.glob("toolgate.db*"))
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize(
+    ("verb", "ran"), [("approve", 1), pytest.param("reject", 0, marks=pytest.mark.matrix("as the other answer"))]
+)
+async def test_a_task_that_waits_for_a_person_goes_on_once_after_a_restart(
+    servers: Servers, how: str, verb: str, ran: int
+) -> None:
+    key = servers.key("a")
+    async with servers.one() as (process, site):
+        id = (await Client(site, key).call("risky", text="one", password="hunter2"))["taskId"]
+        [approval] = servers.waiting()
+        process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGTERM)
+        await asyncio.to_thread(process.wait, 60)
+    servers.answer(verb, approval)
+    async with AsyncExitStack() as stack:
+        clients = [Client((await stack.enter_async_context(servers.one()))[1], key) for _ in range(2)]
+        done = [await client.until(id, "completed", "failed") for client in clients]
+        assert done[0]["result"] == done[1]["result"] and done[0]["status"] == "completed"
+        assert bool(done[0]["result"].get("isError")) is not bool(ran)
+        assert ("rejected" in str(done[0]["result"])) is not bool(ran)
+    assert servers.did == ["risky one hunter2"] * ran and b"hunter2" not in stored(servers)
+
+
+async def test_a_task_waits_on_in_another_process_until_a_person_answers(servers: Servers) -> None:
+    key = servers.key("a", "--may-approve")
+    async with servers.one() as (process, first), servers.one() as (_, second):
+        client = Client(second, key, ASKS)
+        id = (await Client(first, key, ASKS).call("risky", text="one"))["taskId"]
+        [before] = (await client.until(id, "input_required"))["inputRequests"]
+        process.kill()
+
+        async def is_asked_anew() -> Any:
+            questions = (await client("tasks/get", taskId=id)).get("inputRequests") or {}
+            return next((name for name in questions if name != before), None)
+
+        name = await eventually(is_asked_anew)
+        await client("tasks/update", taskId=id, inputResponses={before: TICKED})
+        assert await is_asked_anew() == name and servers.did == []
+        await client("tasks/update", taskId=id, inputResponses={name: TICKED})
+        assert (await client.until(id, "completed"))["result"]["content"][0]["text"] == "did one"
+    assert servers.did == ["risky one"] and servers.waiting() == []
+
+
+async def test_what_was_under_way_when_its_process_was_killed_is_not_done_twice(servers: Servers) -> None:
+    """What only reads is done again; what may have had its effect is not, unless its key says that it had not begun."""
+    key = servers.key("a")
+    async with servers.one() as (process, site):
+        client = Client(site, key)
+        keyed = Client(site, key, {**HAS, "toolgate/idempotency_key": "k"})
+        ids = {
+            "note": (await client.call("note", text="one"))["taskId"],
+            "keyed": (await keyed.call("note", text="two"))["taskId"],
+            "look": (await client.call("look", text="three"))["taskId"],
+            "cancelled": (await client.call("look", text="four"))["taskId"],
+        }
+        risky = (await client.call("risky", text="slow"))["taskId"]
+        servers.answer("approve", servers.waiting()[0])
+        await eventually(lambda: "risky slow" in servers.did)
+        process.kill()
+    servers.let()
+    async with servers.one() as (_, first), servers.one() as (_, second):
+        client = Client(second, key)
+        await client("tasks/cancel", taskId=ids["cancelled"])
+        for id in (ids["note"], risky):
+            failed = await client.until(id, "failed", "completed")
+            assert failed["error"]["data"]["code"] == "OUTCOME_UNKNOWN" and "may have had its effect" in str(failed)
+        told = (await client.until(ids["keyed"], "failed", "completed"))["result"]
+        assert told["isError"] and "OUTCOME_UNKNOWN" in str(told)
+        assert (await client.until(ids["look"], "completed"))["result"]["content"][0]["text"] == "saw three"
+        assert (await Client(first, key)("tasks/get", taskId=ids["cancelled"]))["status"] == "cancelled"
+    effects = [line for line in servers.did if not line.startswith("look")]
+    assert sorted(effects) == ["note one", "note two", "risky slow"]
+
+
+async def test_a_task_whose_key_was_revoked_does_not_go_on(servers: Servers) -> None:
+    key = servers.key("a")
+    async with servers.one() as (process, site):
+        id = (await Client(site, key).call("risky", text="one"))["taskId"]
+        servers.answer("approve", servers.waiting()[0])
+        process.kill()
+    assert servers.terminal.run("keys", "revoke", key.split("_")[1]).code == 0
+    async with servers.one() as (_, site):
+        other = Client(site, servers.key("b"))
+        assert (await other("tasks/get", taskId=id))["message"] == "Unknown task"
+        await asyncio.sleep(LEASE_SECONDS + 2)
+    assert servers.did == []
