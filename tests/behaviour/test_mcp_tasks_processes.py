@@ -16,7 +16,7 @@ from tests.behaviour.test_mcp_server_tasks import ASKS, HAS, SOON, Client
 from tests.serving import Site
 from tests.terminal import SCRIPT, Terminal
 
-pytestmark = pytest.mark.requirement("MCP-4", "TIER-6", "JOB-2")
+pytestmark = pytest.mark.requirement("MCP-4", "TIER-6")
 
 TOOLS = """
     import asyncio

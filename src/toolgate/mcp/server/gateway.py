@@ -37,7 +37,7 @@ from toolgate.mcp.server.prompts_resources import PromptsAndResources, VisibleUp
 from toolgate.mcp.server.request_state import InputRequiredResult, state_boundary
 from toolgate.mcp.server.results import JsonObject, ProtocolError, call_result, is_refused, list_page, refusal
 from toolgate.mcp.server.task_call import Task
-from toolgate.mcp.server.task_records import CallRequest
+from toolgate.mcp.server.task_records import TaskRequest
 from toolgate.mcp.server.task_recovery import TaskRecovery
 from toolgate.mcp.server.tasks import TaskParams, Tasks
 from toolgate.mcp.server.tool_calls import ClientCalls
@@ -137,7 +137,7 @@ class Gateway:
 
         return await self._tasks.run(ctx, call, tool=params.name, may_be_task=True)
 
-    async def _resume(self, task: Task, request: CallRequest) -> JsonObject:
+    async def _resume(self, task: Task, request: TaskRequest) -> JsonObject:
         """Goes on with the call of a task whose process is gone."""
         return self._result(await self._calls.resume(task, request), request.tool, task.who, task)
 

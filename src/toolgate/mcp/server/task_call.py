@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.errors import Failed, StoreError
 from toolgate.mcp.server.identity import Credential, actor_id
 from toolgate.mcp.server.results import INTERNAL_ERROR, JsonObject, ProtocolError
-from toolgate.mcp.server.task_records import CallRequest, TaskRecords, TaskSnapshot
+from toolgate.mcp.server.task_records import TaskRecords, TaskRequest, TaskSnapshot
 from toolgate.store.database import now
 from toolgate.tasks import start_task
 
@@ -45,7 +45,7 @@ class Task:
         self.runs = 1
         """Which process's turn this is; the first is the one that the call was made in."""
         self.tool = ""
-        self.request: CallRequest | None = None
+        self.request: TaskRequest | None = None
         self.begun = asyncio.Event()
         self.asked = asyncio.Event()
         self.client: ClientCaller | None = None
@@ -73,7 +73,7 @@ class Task:
         """True if this process is ending: it is left to another one as it is on record."""
 
     @classmethod
-    def taken_over(cls, row: "McpTaskRow", who: Credential, records: TaskRecords, request: CallRequest) -> "Task":
+    def taken_over(cls, row: "McpTaskRow", who: Credential, records: TaskRecords, request: TaskRequest) -> "Task":
         """A task that this process has just claimed."""
         task = cls(who, records, is_task=True)
         task.id, task.runs, task.tool, task.request = row.id, row.runs + 1, row.tool_name, request
@@ -104,7 +104,7 @@ class Task:
         self.begin()
         return True
 
-    async def note(self, request: CallRequest) -> None:
+    async def note(self, request: TaskRequest) -> None:
         """Notes how the call is to be made again. Awaited, that is on record: once its questions are answered, a tool may
         have an effect, and another process does not call it again."""
         if self.request is not None:

@@ -30,7 +30,7 @@ MAX_RESULT_BYTES = 2_000_000
 """A longer result is kept as an artifact, and the task has a link to it."""
 
 
-class CallRequest(NamedTuple):
+class TaskRequest(NamedTuple):
     """All that is needed to make a call again in another process."""
 
     tool: str
@@ -56,7 +56,7 @@ class TaskSnapshot(NamedTuple):
     approval: str | None
     questions: dict[str, Any]
     ended: dict[str, Any]
-    request: CallRequest | None
+    request: TaskRequest | None
     updated_at: datetime
     expires_at: datetime
 
@@ -183,10 +183,10 @@ class TaskRecords:
     async def orphans(self) -> list[McpTaskRow]:
         return await self._store.read(table.orphans(now(), lease=self._presence.seconds))
 
-    async def request_of(self, row: McpTaskRow) -> CallRequest | None:
+    async def request_of(self, row: McpTaskRow) -> TaskRequest | None:
         """The call of a task; None: it can't be read here."""
         found = None if row.request is None else await self._opened(f"{row.id} request", row.request)
-        return CallRequest(**found) if isinstance(found, dict) else None
+        return TaskRequest(**found) if isinstance(found, dict) else None
 
     async def claim(self, row: McpTaskRow) -> bool:
         """Takes a task; False if another process was quicker."""

@@ -13,7 +13,7 @@ from toolgate.errors import CODES, KeyRefused, ToolgateError
 from toolgate.mcp.server.identity import Credential, RecallCredential, actor_id
 from toolgate.mcp.server.results import INTERNAL_ERROR, INVALID_PARAMS, JsonObject, ProtocolError
 from toolgate.mcp.server.task_call import Task
-from toolgate.mcp.server.task_records import CallRequest
+from toolgate.mcp.server.task_records import TaskRequest
 from toolgate.mcp.server.tool_calls import ClientCalls
 from toolgate.model import Entry
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toolgate.app.app import App
     from toolgate.store.mcp_tasks import McpTaskRow
 
-ResumeCall = Callable[[Task, CallRequest], Coroutine[Any, Any, JsonObject]]
+ResumeCall = Callable[[Task, TaskRequest], Coroutine[Any, Any, JsonObject]]
 FIND_OUT = "Find out whether it had its effect before you call again."
 
 logger = logging.getLogger("toolgate.mcp")
@@ -61,7 +61,7 @@ class TaskRecovery:
                 taken.append((task, self._resume(task, request)))
         return taken
 
-    async def _may_go_on(self, row: "McpTaskRow", request: CallRequest, entry: Entry, who: Credential) -> bool:
+    async def _may_go_on(self, row: "McpTaskRow", request: TaskRequest, entry: Entry, who: Credential) -> bool:
         """True if the call has had no effect, or whatever it did is not done again."""
         if request.key is not None or request.wanted is not None:
             return True  # the key tells what became of it; questions are asked before a tool is called again

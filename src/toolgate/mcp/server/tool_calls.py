@@ -19,7 +19,7 @@ from toolgate.mcp.server.caller import ClientCaller, Request, meta_of
 from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
 from toolgate.mcp.server.results import APPROVAL_META, INVALID_PARAMS, ProtocolError
-from toolgate.mcp.server.task_records import CallRequest
+from toolgate.mcp.server.task_records import TaskRequest
 from toolgate.model import Entry, Outcome
 from toolgate.tasks import finish, start_task
 
@@ -71,7 +71,7 @@ class ClientCalls:
         if task is not None:
             where = None if self._workspace is None else str(self._workspace)
             task.client, task.approval = client, approval
-            task.request = CallRequest(
+            task.request = TaskRequest(
                 tool, arguments, wishes.session, wishes.key, wishes.timeout, where, client.capabilities,
                 client.input_responses, client.request_state,
             )  # fmt: skip
@@ -84,7 +84,7 @@ class ClientCalls:
         finally:
             client.is_gone = True
 
-    async def resume(self, task: "Task", request: CallRequest) -> Outcome | InputRequiredResult:
+    async def resume(self, task: "Task", request: TaskRequest) -> Outcome | InputRequiredResult:
         """Makes the call of a task again whose process is gone: with the approval that it waited for, if it did."""
         client = ClientCaller(None, request.answers, request.state, task, request.capabilities)
         task.client = client
@@ -94,7 +94,7 @@ class ClientCalls:
             await self._fetch(client)
         return await self._through(client, task.who, request.tool, request.arguments, wishes, set())
 
-    def is_here(self, request: CallRequest) -> bool:
+    def is_here(self, request: TaskRequest) -> bool:
         """True if the call would work in the same folder here as where it was made."""
         return request.workspace == (None if self._workspace is None else str(self._workspace))
 
