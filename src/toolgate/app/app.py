@@ -26,6 +26,7 @@ from toolgate.app.policy import PolicyFacet
 from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
 from toolgate.app.tools import ToolsFacet
+from toolgate.app.workflows import WorkflowsFacet
 from toolgate.errors import NotOpen, described
 from toolgate.model import (
     LOCAL,
@@ -86,6 +87,7 @@ class App:
         self.undo = UndoFacet(parts)
         self.workspace = WorkspaceFacet(parts)
         self.sessions = SessionsFacet(parts)
+        self.workflows = WorkflowsFacet(parts)
         self._invoke: Invoke = parts.pipeline.__call__
         self._lifecycle = Lifecycle(parts, self.tools)
         self._opened = False
@@ -307,7 +309,7 @@ class App:
 
     def add_listener(self, listener: EventListener) -> None:
         """Adds a function that is called with the name and the fields of an event: budget.alert, notification.sent,
-        canvas.appended."""
+        canvas.appended, workflow.completed."""
         self.parts.events.listeners.append(listener)
 
     # -- the store

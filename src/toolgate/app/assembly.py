@@ -58,7 +58,7 @@ from toolgate.mcp.runner import McpRunner
 from toolgate.mcp.server.task_records import TaskRecords
 from toolgate.mcp.server_settings import named_servers
 from toolgate.memory import Memory
-from toolgate.model import Tier
+from toolgate.model import Actor, Tier
 from toolgate.network.a2a import A2aClient
 from toolgate.network.http_client import HttpClient
 from toolgate.network.searxng import SearxngClient
@@ -89,7 +89,9 @@ from toolgate.threads import Offload
 from toolgate.timezones import Timezones
 from toolgate.undo import Journal
 from toolgate.workflow.client import N8nClient
+from toolgate.workflow.invocations import Invocations
 from toolgate.workflow.runner import WorkflowRunner
+from toolgate.workflow.source import output_fault
 
 if TYPE_CHECKING:
     from toolgate.gates.ledger.telemetry import CallMetrics
@@ -316,7 +318,24 @@ class Parts:
     def _make_workflows(self) -> None:
         """The n8n server, and what runs its workflows as tools."""
         n8n = self.settings.n8n
-        self.execution.runners["workflow"] = WorkflowRunner(N8nClient(n8n.base_url, self.http, n8n.webhook_secret))
+        self.invocations = Invocations(
+            self.store,
+            self.redactor,
+            record=self.events.record,
+            tell=self.events.tell,
+            secrets=self._workflow_secrets,
+            check_output=lambda workflow, tenant, output: output_fault(self.catalog.find(workflow, tenant), output),
+            clock=self.now,
+        )
+        client = N8nClient(n8n.base_url, self.http, n8n.webhook_secret)
+        self.execution.runners["workflow"] = WorkflowRunner(client, self.invocations, n8n.callback_url)
+
+    def _workflow_secrets(self, actor: Actor, workflow: str) -> tuple[str, ...]:
+        """The secrets that a workflow may have been given for an actor."""
+        entry = self.catalog.find(workflow, actor.tenant)
+        names = [self.settings.n8n.webhook_secret, *([] if entry is None else self.secrets.uses.names_for(entry))]
+        found = (self.secrets.find(name, actor) for name in names)
+        return tuple(value for value in found if value is not None)
 
     def _make_servers(self, keeps_servers: bool) -> None:
         """MCP servers, and their tools in the catalog."""

@@ -62,6 +62,8 @@ class Lifecycle:
             parts.heads.start()
         parts.details.start()
         parts.health.start()
+        if any(one.waits_for_callback for one in parts.settings.workflows.values()):
+            parts.invocations.start()
 
     async def end(self) -> None:
         """Waits for running calls, as long as the settings say, stops what runs tools, saves the catalog, and closes all
@@ -96,6 +98,7 @@ class Lifecycle:
         held(parts.budgets.close)
         held(parts.http.close)
         held(parts.health.stop)
+        held(parts.invocations.stop)
         held(parts.store_sync.stop)
         held(parts.mcp_tools.stop)
         if parts.custom is not None:

@@ -15,6 +15,7 @@ STATUS_CODES: Mapping[int, str] = {
     404: "NOT_FOUND",
     405: "METHOD_NOT_ALLOWED",
     408: "TIMEOUT",
+    409: "CONFLICT",
     413: "TOO_LARGE",
     415: "UNSUPPORTED_MEDIA_TYPE",
     421: "UNKNOWN_HOST",

@@ -8,11 +8,13 @@ import msgspec
 
 from toolgate.errors import DefinitionError
 from toolgate.model import Auth, Cost, Entry, Retry
+from toolgate.model.catalog_entry import Validator
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.hooks import Hook
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition
+from toolgate.registry.compiled_schema import compile_schema
 from toolgate.settings import N8nSettings, WorkflowSettings
 from toolgate.workflow.client import not_configured
 from toolgate.workflow.standard import STANDARD, StandardWorkflow
@@ -30,6 +32,17 @@ class Webhook(NamedTuple):
     runs_async: bool = False
     limit_seconds: float = 0.0
     """The time after which a workflow that is not waited for counts as timed out."""
+    check_output: Validator | None = None
+    """Of what it reports at its end."""
+
+
+def output_fault(entry: Entry | None, output: Any) -> str | None:
+    """Tells what is wrong with what a workflow reported at its end; None: nothing, or nobody knows any more."""
+    webhook = None if entry is None else entry.implementation
+    check = webhook.check_output if isinstance(webhook, Webhook) else None
+    if check is None or check.is_valid(output):
+        return None
+    return "The workflow reported something else than its output_schema says."
 
 
 class WorkflowSource:
@@ -53,17 +66,20 @@ class WorkflowSource:
         for name, said in self._workflows.items():
             webhook = Webhook(said.webhook_path, said.waits_for_callback, said.timeout)
             try:
-                yield self._entry(_fields(name, said, self._n8n), webhook)
+                yield self._entry(_fields(name, said, self._n8n), webhook, said.output_schema)
             except DefinitionError as error:
                 yield ToolProblem(f"setting workflows.{name}", str(error))
 
-    def _entry(self, fields: dict[str, Any], webhook: Webhook) -> Entry:
+    def _entry(self, fields: dict[str, Any], webhook: Webhook, reports: dict[str, Any] | None = None) -> Entry:
         secret = Auth(type="custom", config_key=self._n8n.webhook_secret, setup_url=SETUP_URL)
         tool = definition({**fields, "kind": KIND, "source": "workflow", "requires_auth": secret})
         hooks = (NotConfigured(),) if self._n8n.base_url is None else ()
-        entry = compile_entry(tool, webhook, hooks, self._rules)
         # An approval does not hold for another webhook, or for another server.
-        bound = sha256(repr((entry.fingerprint, self._n8n.base_url, webhook)).encode()).hexdigest()
+        place = repr((self._n8n.base_url, webhook))
+        if webhook.runs_async and reports is not None:
+            webhook = webhook._replace(check_output=compile_schema(tool, "output_schema", reports).check)
+        entry = compile_entry(tool, webhook, hooks, self._rules)
+        bound = sha256((entry.fingerprint + place).encode()).hexdigest()
         return msgspec.structs.replace(entry, fingerprint=bound)
 
 

@@ -55,6 +55,11 @@ class Uses:
             details={"reference": name, "setting": "secrets.use"},
         )
 
+    def names_for(self, entry: Entry) -> list[str]:
+        """The secrets that callers may have put into the arguments of a tool."""
+        origin = origin_of(entry)
+        return [name for name, named in self._uses if named == origin]
+
     def check(self, entries: Iterable[Entry]) -> None:
         """Raise SettingsError if a tool is named that can't be given a secret."""
         named = {origin for _, origin in self._uses}
