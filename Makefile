@@ -58,6 +58,11 @@ slow: engines ## Run the slow tests
 conformance: engines ## Run the official MCP conformance suite (needs npm)
 	$(BIN)/python -m tests.conformance.run
 
+.PHONY: test-n8n
+test-n8n: $(READY) ## Install a real n8n from npm, outside of the checkout (3 GB), and run the workflows of examples/n8n in it
+	$(BIN)/python -m tests.n8n.installation
+	TOOLGATE_TEST_REQUIRE=n8n $(BIN)/python -m pytest -m slow tests/n8n
+
 frameworks: .venv/frameworks/.ready .venv/langchain-mcp/.ready ## Run the pages on FastAPI, LangChain, openai-agents, Pydantic AI
 	$(PIP) --python .venv/frameworks install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pytest tests/docs/framework_pages.py

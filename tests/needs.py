@@ -68,6 +68,12 @@ def _docker() -> bool:
     return shutil.which("docker") is not None and (own or _runs("docker", "version", "--format", "{{.Server.Version}}"))
 
 
+def _n8n() -> bool:
+    from tests.n8n.installation import is_installed
+
+    return is_installed()
+
+
 def interpreter() -> str | None:
     """A Python like ours that every user can run: ours may be in somebody's home."""
     alike = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -93,6 +99,7 @@ THINGS = {
     ),
     "curl": Thing(_on_path("curl"), "apt-get install curl", ("curl",)),
     "docker": Thing(_docker, "apt-get install docker.io, then run them as root or as somebody who may use the engine"),
+    "n8n": Thing(_n8n, "make test-n8n, which installs it from npm: 3 GB, ten minutes"),
     "root": Thing(lambda: os.geteuid() == 0, "run them as root"),
     "another user": Thing(
         lambda: os.geteuid() != 0 or (_is_open(ROOT / "tests") and interpreter() is not None),

@@ -352,3 +352,60 @@ async def test_invocations_are_kept_by_every_database_and_over_a_restart(databas
             await app.parts.invocations.expire()
             assert [one.id for one in await app.workflows.list(actor=ANN)] == [id]
     assert (found.state, found.output, found.execution_id) == ("success", {"pages": 3}, "4711")
+
+
+# -- as a job
+
+
+@pytest.mark.requirement("JOB-1")
+async def test_a_job_runs_a_workflow_and_has_its_output() -> None:
+    mail = Said(200, {"sent": True})
+    async with n8n(mail, timeout=30, output_schema=None) as (app, server), app.jobs.worker():
+        job = await app.jobs.enqueue("execute_workflow", {"workflow": "report", "input": {"number": 1}}, actor=ANN)
+        done = await app.jobs.wait(job.id, 20, actor=ANN)
+        assert (done.state, done.result) == ("done", {"status": "success", "output": {"sent": True}}), done.error
+        assert server.asked[0].json["number"] == 1
+        assert "workflow.completed" in {record["kind"] async for record in _tail(app)}
+        for wrong in ("calculator", "nothing"):
+            job = await app.jobs.enqueue("execute_workflow", {"workflow": wrong, "input": {}}, actor=ANN)
+            failure = await app.jobs.wait(job.id, 20, actor=ANN)
+            assert failure.state == "failed" and failure.error is not None and failure.error.code == "TOOL_NOT_FOUND"
+
+
+@pytest.mark.requirement("JOB-1")
+async def test_a_job_waits_for_the_report_without_a_worker_and_starts_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.app.workflow_jobs.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("toolgate.app.workflow_jobs.MIN_PAUSE_SECONDS", 0.1)
+    async with n8n(TAKEN) as (app, server), app.jobs.worker():
+        job = await app.jobs.enqueue("execute_workflow", {"workflow": "report", "input": {"number": 1}}, actor=ANN)
+        async with asyncio.timeout(20):
+            while (await app.jobs.get(job.id, actor=ANN)).error is None:  # it was put back
+                await asyncio.sleep(0.02)
+        callback = server.asked[0].json["_metadata"]["callback"]
+        await report(app, callback["invocationId"], callback["key"], said())
+        done = await app.jobs.wait(job.id, 20, actor=ANN)
+    assert done.state == "done", done.error
+    assert done.result["output"] == {"pages": 3}
+    assert len(server.asked) == 1
+    assert done.attempts == 0
+
+
+@pytest.mark.requirement("JOB-1")
+async def test_a_workflow_that_reports_a_failure_is_started_again_as_its_policy_says() -> None:
+    retry = {"max_attempts": 1, "retryable_errors": ["N8N_ERROR"]}
+    async with n8n(TAKEN, retry=retry, database="memory://") as (app, server), app.jobs.worker():
+
+        async def reports(asked: Asked) -> Said:
+            callback = asked.json["_metadata"]["callback"]
+            well = len(server.asked) > 1
+            body = said() if well else said(success=False, error="no data")
+            await report(app, callback["invocationId"], callback["key"], body)
+            return TAKEN
+
+        server._handler = reports
+        job = await app.jobs.enqueue("execute_workflow", {"workflow": "report", "input": {}}, actor=ANN)
+        done = await app.jobs.wait(job.id, 20, actor=ANN)
+    assert done.state == "done", done.error
+    assert len(server.asked) == 2 and done.attempts == 1
+    ids = {asked.json["_metadata"]["callback"]["invocationId"] for asked in server.asked}
+    assert len(ids) == 2

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from toolgate.app import workflow_jobs
+from toolgate.app.workflow_jobs import ExecuteWorkflow
 from toolgate.jobs import tool_calls
 from toolgate.jobs.handlers import JobHandlers
 from toolgate.jobs.queue import JobQueue
@@ -36,6 +38,7 @@ def add_handlers(parts: "Parts") -> None:
     handlers = parts.jobs.handlers
     calls = ToolCalls(parts.pipeline.__call__, parts.catalog.find, free_key)
     handlers.add(tool_calls.TYPE, calls, schema=tool_calls.SCHEMA)
+    handlers.add(workflow_jobs.TYPE, ExecuteWorkflow(parts, calls), schema=workflow_jobs.SCHEMA)
 
 
 def make_worker(parts: "Parts", concurrency: int | None = None) -> JobWorker:
