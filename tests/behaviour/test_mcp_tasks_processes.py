@@ -5,7 +5,7 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.behaviour.test_mcp_server_tasks import ASKS, HAS, SOON, Client
-from tests.serving import Site
+from tests.conformance.gateway import fixture_server
+from tests.serving import META, Site
 from tests.terminal import SCRIPT, Terminal
 
 pytestmark = pytest.mark.requirement("MCP-4", "TIER-6")
@@ -65,9 +66,16 @@ class Servers:
 
     def __init__(self, terminal: Terminal, database: str) -> None:
         self.terminal = terminal
+        self.database = database
         terminal.set("TOOLGATE_DATABASE_URL", database)
-        terminal.settings(f"limits:\n  lease_seconds: {LEASE_SECONDS}\n")
+        self.use({})
         terminal.add_tools(TOOLS.format(folder=str(terminal.folder)))
+
+    def use(self, servers: dict[str, Any]) -> None:
+        """Has MCP servers behind those that are started from now on."""
+        common = {"isolation": "none", "trust_first_seen": True}
+        said = {name: {**common, **one} for name, one in servers.items()}
+        self.terminal.settings(json.dumps({"limits": {"lease_seconds": LEASE_SECONDS}, "servers": said}))
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[tuple["subprocess.Popen[str]", Site]]:
@@ -247,3 +255,88 @@ async def test_a_task_whose_key_was_revoked_does_not_go_on(servers: Servers) -> 
         assert (await other("tasks/get", taskId=id))["message"] == "Unknown task"
         await asyncio.sleep(LEASE_SECONDS + 2)
     assert servers.did == []
+
+
+# -- tools of MCP servers that ask something while they run
+
+
+ABLE = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that begins with a handshake, and wants answers while its tool runs."""
+    with fixture_server("--old", log=tmp_path_factory.mktemp("old") / "log") as url:
+        yield url
+
+
+async def test_a_call_that_is_held_is_answered_through_another_process(servers: Servers, older: str) -> None:
+    servers.use({"up": {"url": older, "tier": "read_only"}, "down": {"url": older, "tier": "write"}})
+    key, other = servers.key("a"), servers.key("b")
+    held: dict[str, Any] = {}
+    said = {"action": "accept", "content": {"username": "ada", "email": "a@b.c"}}
+    async with servers.one() as (process, first), servers.one() as (_, second):
+
+        async def ask(name: str) -> dict[str, Any]:
+            params = {"name": name, "arguments": {"message": "Who is it?"}}
+            result = (await first.mcp("tools/call", params, key=key, meta=ABLE)).json["result"]
+            assert result["resultType"] == "input_required", result
+            answers = dict.fromkeys(result["inputRequests"], said)
+            return {**params, "requestState": result["requestState"], "inputResponses": answers}
+
+        await eventually(lambda: is_callable(first, key, "mcp_up_test_elicitation", "mcp_down_test_elicitation"))
+        params = await ask("mcp_up_test_elicitation")
+        stranger = (await second.mcp("tools/call", params, key=other, meta=ABLE)).json
+        assert "call again" in stranger["error"]["message"] and "effect" not in str(stranger)
+        unanswered = (await second.mcp("tools/call", {**params, "inputResponses": {}}, key=key, meta=ABLE)).json["result"]
+        assert unanswered["resultType"] == "input_required"
+        assert unanswered["inputRequests"].keys() == params["inputResponses"].keys()
+        result = (await second.mcp("tools/call", params, key=key, meta=ABLE)).json["result"]
+        assert result["resultType"] == "complete" and "accept" in str(result["content"]), result
+        again = (await second.mcp("tools/call", params, key=key, meta=ABLE)).json["error"]
+        assert "has ended" in again["message"]
+        for name in ("mcp_up_test_elicitation", "mcp_down_test_elicitation"):
+            held[name] = await ask(name)
+        process.kill()
+        errors = {}
+        for name, params in held.items():
+
+            async def told(params: dict[str, Any] = params) -> Any:
+                answer = (await second.mcp("tools/call", params, key=key, meta=ABLE)).json
+                return answer.get("error")
+
+            errors[name] = await eventually(told)
+    assert "call again" in errors["mcp_up_test_elicitation"]["message"]
+    assert "nothing was changed" in errors["mcp_up_test_elicitation"]["message"]
+    assert errors["mcp_down_test_elicitation"]["data"]["code"] == "OUTCOME_UNKNOWN"
+    assert "may have had its effect" in errors["mcp_down_test_elicitation"]["message"]
+
+
+async def is_callable(site: Site, key: str, *names: str) -> bool:
+    listed = (await site.mcp("tools/list", {}, key=key)).json["result"]["tools"]
+    return {one["name"] for one in listed} >= set(names)
+
+
+async def test_a_tool_that_waits_for_an_answer_when_its_process_dies_asks_again_if_it_only_reads(
+    servers: Servers, older: str
+) -> None:
+    servers.use({"up": {"url": older, "tier": "read_only"}, "down": {"url": older, "tier": "write"}})
+    key, names = servers.key("a"), ("mcp_up_test_elicitation", "mcp_down_test_elicitation")
+    said = {"action": "accept", "content": {"username": "ada", "email": "a@b.c"}}
+    async with servers.one() as (process, first), servers.one() as (_, second):
+        await eventually(lambda: is_callable(first, key, *names))
+        await eventually(lambda: is_callable(second, key, *names))
+        client = Client(second, key, ASKS)
+        reads, writes = [(await Client(first, key, ASKS).call(name, message="Who?"))["taskId"] for name in names]
+        [before] = (await client.until(reads, "input_required"))["inputRequests"]
+        process.kill()
+        failed = await client.until(writes, "failed", "completed")
+        assert failed["error"]["data"]["code"] == "OUTCOME_UNKNOWN"
+
+        async def is_asked_anew() -> Any:
+            questions = (await client("tasks/get", taskId=reads)).get("inputRequests") or {}
+            return next((name for name in questions if name != before), None)
+
+        name = await eventually(is_asked_anew)
+        await client("tasks/update", taskId=reads, inputResponses={name: said})
+        assert "accept" in str((await client.until(reads, "completed"))["result"]["content"])

@@ -148,12 +148,6 @@ class ClientCaller:
             self._detached is not None and self._detached.is_task and await self._detached.wait_for(approval, words, until)
         )
 
-    async def waits_with(self, wanted: Mapping[str, Any] | None, reminder: str | None) -> None:
-        """Puts on record the tool's questions that a task waits for; None: they are answered, and it goes on."""
-        if self._detached is not None and (request := self._detached.request) is not None:
-            answered = request._replace(answers=self.input_responses, state=self.request_state)
-            await self._detached.note(answered._replace(wanted=wanted, reminder=reminder))
-
     def let_go(self) -> None:
         """The call goes on as a task: the client is asked when it polls."""
         self.is_gone, self.can_come_again = True, False

@@ -104,15 +104,6 @@ class Task:
         self.begin()
         return True
 
-    async def note(self, request: TaskRequest) -> None:
-        """Notes how the call is to be made again. Awaited, that is on record: once its questions are answered, a tool may
-        have an effect, and another process does not call it again."""
-        if self.request is not None:
-            self.request = request
-            self._change()
-            if self._writing is not None:
-                await asyncio.wait((self._writing,))
-
     async def put(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Asks the client, which finds the question when it polls, or in the response to its request."""
         self._count += 1

@@ -43,9 +43,6 @@ class TaskRequest(NamedTuple):
     answers: Mapping[str, Any] | None = None
     """Answers to the tool's questions (protocol 2026-07-28), and its own state."""
     state: str | None = None
-    wanted: Mapping[str, Any] | None = None
-    """Questions of the tool that the call waits for; with the answers and `reminder` it is made again."""
-    reminder: str | None = None
 
 
 class TaskSnapshot(NamedTuple):

@@ -63,8 +63,8 @@ class TaskRecovery:
 
     async def _may_go_on(self, row: "McpTaskRow", request: TaskRequest, entry: Entry, who: Credential) -> bool:
         """True if the call has had no effect, or whatever it did is not done again."""
-        if request.key is not None or request.wanted is not None:
-            return True  # the key tells what became of it; questions are asked before a tool is called again
+        if request.key is not None:
+            return True  # which tells what became of it
         if row.approval_id is not None:
             try:
                 return await self._app.approvals.is_usable(row.approval_id, who.actor.tenant)

@@ -89,9 +89,6 @@ class ClientCalls:
         client = ClientCaller(None, request.answers, request.state, task, request.capabilities)
         task.client = client
         wishes = CallWishes(task.approval, request.key, request.session, request.timeout)
-        if request.wanted is not None:
-            client.remind(request.reminder, request.wanted)
-            await self._fetch(client)
         return await self._through(client, task.who, request.tool, request.arguments, wishes, set())
 
     def is_here(self, request: TaskRequest) -> bool:
@@ -133,13 +130,11 @@ class ClientCalls:
     async def _fetch(self, client: ClientCaller) -> None:
         """Asks the client the tool's questions, when the call has become a task meanwhile."""
         questions = client.wanted
-        await client.waits_with(questions, client.reminder)
         try:
             given = await asyncio.gather(*(_put(client, asked) for asked in questions.values()))
         except CallError:
             given = []  # the tool is told that there is no answer, and says what it makes of that
         client.input_responses, client.request_state = dict(zip(questions, given, strict=False)), client.reminder
-        await client.waits_with(None, None)
 
     async def _invoke(self, client: ClientCaller, who: Credential, tool: str, arguments: Any, wishes: CallWishes) -> Outcome:
         """Invokes in a task of its own: the SDK cancels at every await, a call is cancelled once and then recorded."""
