@@ -171,7 +171,9 @@ async def test_of_several_processes_each_task_goes_on_in_one(stage: Stage) -> No
     assert stage.bench.effects == {**{f"risky {text}": 1 for text in ids}, "note x": 1, "risky y": 1, "note z": 1}
 
 
-async def test_a_process_that_is_taken_for_dead_does_nothing_twice(stage: Stage) -> None:
+async def test_a_process_that_is_taken_for_dead_does_nothing_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LOOK_SECONDS", 3600.0)  # it stands still
+
     def forget() -> Transaction[None]:
         yield "DELETE FROM processes", {}
 
@@ -181,6 +183,7 @@ async def test_a_process_that_is_taken_for_dead_does_nothing_twice(stage: Stage)
         id = (await here.call("risky", text="a"))["taskId"]
         question = await waiting(app)
         await app.parts.store.transact(forget())
+        monkeypatch.setattr(tasks, "LOOK_SECONDS", 0.1)
         async with stage.app() as (other, second):
             there = Client(second, key)
             async with asyncio.timeout(SOON):

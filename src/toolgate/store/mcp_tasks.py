@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from toolgate.store.database import Transaction, now
-from toolgate.store.live_processes import IS_DEAD, alive_since
+from toolgate.store.live_processes import IS_DEAD, alive_since, beat
 from toolgate.store.sql import column, columns, insert, is_any, made, select, value
 
 LIVE = "state IN ('working', 'input_required')"
@@ -148,7 +148,9 @@ def orphans(at: datetime, *, lease: float) -> Transaction[list[McpTaskRow]]:
 
 
 def claim(row: McpTaskRow, process: str, at: datetime, *, lease: float) -> Transaction[bool]:
-    """Takes a task whose process is gone; False if another was quicker, or it has ended."""
+    """Takes a task whose process is gone; False if another was quicker, or it has ended. Whoever takes it is alive: one that
+    stood still would else lose it again before it has shown that."""
+    yield from beat(process)
     taken = yield (
         "UPDATE mcp_tasks SET process_id = :process, runs = runs + 1, state = 'working', questions = NULL, "
         f"updated_at = :moment WHERE id = :id AND runs = :runs AND {LIVE} AND {ORPHAN} RETURNING id",

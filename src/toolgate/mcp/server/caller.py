@@ -148,6 +148,11 @@ class ClientCaller:
             self._detached is not None and self._detached.is_task and await self._detached.wait_for(approval, words, until)
         )
 
+    async def confirm(self) -> None:
+        """A task that has waited goes on here only if no other process has taken it."""
+        if self._detached is not None:
+            await self._detached.confirm()
+
     def let_go(self) -> None:
         """The call goes on as a task: the client is asked when it polls."""
         self.is_gone, self.can_come_again = True, False

@@ -179,6 +179,13 @@ class Task:
         """True if it has ended, and all of it is on record."""
         return self.is_over and self.is_kept and not self._is_new and (self._writing is None or self._writing.done())
 
+    async def confirm(self) -> None:
+        """Makes sure that the task is still this process's, before it goes on after a wait; cancels it if not."""
+        if self.is_kept:
+            self._change()
+            if self._writing is not None:
+                await asyncio.wait((self._writing,))
+
     async def written(self) -> None:
         """Waits until what is on record is up to date, if the store can be written."""
         if self._writing is not None and not self._writing.done():

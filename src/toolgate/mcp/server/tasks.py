@@ -187,12 +187,15 @@ class Tasks:
         for task in kept:
             if mine.get(task.id) != task.runs and not task.is_over:
                 task.lose()
-                self._tasks.pop(task.id, None)
+                if self._tasks.get(task.id) is task:
+                    del self._tasks[task.id]
 
     async def _recover(self) -> None:
         for task, running in await self._recovery.claim():
             task.running = start_task(running, unheard=True)
             task.running.add_done_callback(task.end)
+            if (before := self._tasks.get(task.id)) is not None:
+                before.lose()  # this process was taken for dead
             self._tasks[task.id] = task
 
     # -- the methods

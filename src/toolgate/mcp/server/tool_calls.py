@@ -123,6 +123,7 @@ class ClientCalls:
                 await self._answered(who, pending.id)
             else:
                 break
+            await client.confirm()
             asked.add(pending.id)
             wishes = wishes._replace(approval=pending.id)
         return outcome
