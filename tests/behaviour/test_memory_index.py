@@ -38,7 +38,7 @@ def opened(url: str, folder: Path) -> App:
 async def add_vectors(app: App, vectors: Any, actor: Actor = ANN) -> list[int]:
     """Notes with these vectors, as `Memory.save` would add them; their numbers."""
     index = await app.parts.memory.index()
-    notes = [NewNote(secrets.token_hex(8), "noise", "{}", vector.tobytes()) for vector in vectors]
+    notes = [NewNote(secrets.token_hex(8), "noise", "{}", vector.tobytes(), vector.nbytes) for vector in vectors]
 
     def adding() -> Transaction[list[int]]:
         limits = SpaceLimits(1_000_000, 10**12)

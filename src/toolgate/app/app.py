@@ -23,6 +23,7 @@ from toolgate.app.jobs import JobsFacet
 from toolgate.app.keys import KeysFacet
 from toolgate.app.lifecycle import Lifecycle
 from toolgate.app.policy import PolicyFacet
+from toolgate.app.qstash import QStashFacet
 from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
 from toolgate.app.tools import ToolsFacet
@@ -78,6 +79,7 @@ class App:
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
         self.jobs = JobsFacet(parts)
+        self.qstash = QStashFacet(parts)
         self.mcp_tasks = parts.mcp_tasks
         self.documents = DocumentsFacet(parts)
         self.canvas = CanvasFacet(parts)

@@ -9,19 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from toolgate.app.argument_checks import ArgumentChecks
-from toolgate.app.background import add_handlers, make_queue
+from toolgate.app.background import add_handlers, make_qstash, make_queue
 from toolgate.app.events import Events
 from toolgate.app.log_heads import open_heads
+from toolgate.app.notifications import make_notifications, make_push_tokens
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_package_sources, make_services
 from toolgate.app.sync import PolicySync, StoreSync
 from toolgate.app.tool_health import ToolHealth
 from toolgate.conversation.behaviours import BehaviourAdjustments
 from toolgate.conversation.canvas import Canvas
-from toolgate.conversation.channels import Channels
-from toolgate.conversation.notifications import Notifications
-from toolgate.conversation.push_sender import PushSender
-from toolgate.conversation.push_tokens import PushTokens
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
 from toolgate.documents.library import DocumentLibrary
@@ -58,6 +55,7 @@ from toolgate.mcp.runner import McpRunner
 from toolgate.mcp.server.task_records import TaskRecords
 from toolgate.mcp.server_settings import named_servers
 from toolgate.memory import Memory
+from toolgate.memory.note_embeddings import NoteEmbeddings
 from toolgate.model import Actor, Tier
 from toolgate.network.a2a import A2aClient
 from toolgate.network.http_client import HttpClient
@@ -130,6 +128,7 @@ class Parts:
         self._make_servers(keeps_servers)
         self._make_gates()
         self.jobs = make_queue(self)
+        self.qstash = make_qstash(self)
         self._make_pipeline()
         add_handlers(self)
         self.health = ToolHealth(self, on_schedule=keeps_servers)
@@ -270,6 +269,7 @@ class Parts:
         """Search by meaning, and the notes that agents keep."""
         self.embedder = Embedder()
         self.memory = Memory(self.store, self.embedder, self.redactor, self.settings.memory)
+        self.note_embeddings = NoteEmbeddings(self.store, self.memory, self.embedder)
         self.providers.everywhere.update({Embedder: self.embedder, Memory: self.memory})
 
     def _make_documents(self) -> None:
@@ -298,14 +298,9 @@ class Parts:
 
     def _make_conversation(self) -> None:
         """What agents leave for people, and for their own next turn."""
-        notify, tell = self.settings.notify, self.events.tell
-        channels = Channels(notify.channels, self.server_secrets.find, notify.seconds)
-        self.canvas = Canvas(self.store, self.sessions, self.redactor, tell)
-        sender = PushSender(self.http, notify.push.kinds, notify.seconds)
-        self.push_tokens = PushTokens(self.store, sender, notify.push.tokens, self.events.record)
-        self.notifications = Notifications(
-            self.store, channels, self.push_tokens, self.redactor, record=self.events.record, tell=tell
-        )
+        self.canvas = Canvas(self.store, self.sessions, self.redactor, self.events.tell)
+        self.push_tokens = make_push_tokens(self)
+        self.notifications = make_notifications(self)
         self.behaviours = BehaviourAdjustments(self.store, self.redactor)
         made = (self.canvas, self.notifications, self.behaviours)
         self.providers.everywhere.update({type(one): one for one in made})

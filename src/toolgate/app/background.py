@@ -1,11 +1,24 @@
 """Makes the parts of an App that work in the background: the queue of jobs, their handlers, the worker."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from toolgate.app import workflow_jobs
+from toolgate.app.job_handlers import (
+    EMBEDDING_SCHEMA,
+    GENERATE_EMBEDDING,
+    NOTIFICATION_SCHEMA,
+    SEND_NOTIFICATION,
+    GenerateEmbedding,
+    SendNotification,
+)
 from toolgate.app.workflow_jobs import ExecuteWorkflow
+from toolgate.errors import Failed
 from toolgate.jobs import tool_calls
 from toolgate.jobs.handlers import JobHandlers
+from toolgate.jobs.job import Job
+from toolgate.jobs.qstash import QStash
 from toolgate.jobs.queue import JobQueue
 from toolgate.jobs.runner import JobRunner
 from toolgate.jobs.tool_calls import ToolCalls
@@ -39,6 +52,37 @@ def add_handlers(parts: "Parts") -> None:
     calls = ToolCalls(parts.pipeline.__call__, parts.catalog.find, free_key)
     handlers.add(tool_calls.TYPE, calls, schema=tool_calls.SCHEMA)
     handlers.add(workflow_jobs.TYPE, ExecuteWorkflow(parts, calls), schema=workflow_jobs.SCHEMA)
+    handlers.add(SEND_NOTIFICATION, SendNotification(parts), max_attempts=5, schema=NOTIFICATION_SCHEMA)
+    handlers.add(GENERATE_EMBEDDING, GenerateEmbedding(parts), schema=EMBEDDING_SCHEMA)
+    parts.memory.embed_later = partial(_embed_later, parts)
+
+
+async def _embed_later(parts: "Parts", actor: Actor, ids: list[str]) -> None:
+    """Has notes embedded in the background, and those of the same persona whose job was lost; at once where no job can be
+    queued."""
+    for id in (*ids, *await parts.note_embeddings.forgotten(actor)):
+        try:
+            payload = {"type": "memory", "id": id}
+            await enqueue(parts, GENERATE_EMBEDDING, payload, actor=actor, key=f"memory:{id}")
+        except Failed:
+            await parts.note_embeddings.embed(actor, id)
+
+
+def make_qstash(parts: "Parts") -> QStash:
+    """The way of jobs to QStash and back."""
+    return QStash(
+        parts.store,
+        parts.settings.qstash,
+        parts.jobs,
+        find_secret=parts.server_secrets.find,
+        record=parts.events.record,
+    )
+
+
+async def enqueue(parts: "Parts", type: str, payload: Mapping[str, Any], **how: Any) -> Job:  # noqa: A002
+    """Queues a job, by way of QStash if the settings say so."""
+    way = parts.qstash if parts.qstash.sends(type) else parts.jobs
+    return await way.enqueue(type, payload, **how)
 
 
 def make_worker(parts: "Parts", concurrency: int | None = None) -> JobWorker:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from toolgate.app.background import make_worker
+from toolgate.app.background import enqueue, make_worker
 from toolgate.app.facets import Facet
 from toolgate.errors import Failed
 from toolgate.jobs.handlers import Handler
@@ -49,9 +49,8 @@ class JobsFacet(Facet):
         """
         if type == TYPE:
             raise Failed("VALIDATION_ERROR", "A call of a tool is queued with app.enqueue, which asks what governs it.")
-        return await self._parts.jobs.enqueue(
-            type, payload, actor=actor or LOCAL, key=key, delay=delay, priority=priority, max_attempts=max_attempts
-        )
+        how = {"actor": actor or LOCAL, "key": key, "delay": delay, "priority": priority, "max_attempts": max_attempts}
+        return await enqueue(self._parts, type, payload, **how)
 
     async def get(self, id: str, *, actor: Actor | None = None, all_users: bool = False) -> Job:
         """Gives a job. Raises `Failed` if there is none of this id that the actor may see."""

@@ -67,10 +67,14 @@ class Notifications:
         await finish(self._keep(row))
         return row.id, await finish(self._deliver(row, actor, "notify_user"))
 
-    async def send_once(self, id: str, actor: Actor, title: str, message: str, data: dict[str, Any] | None) -> Delivery:
+    async def send_once(
+        self, id: str, actor: Actor, title: str, message: str, data: dict[str, Any] | None, *, again: bool = False
+    ) -> Delivery:
         """Sends a notification under an id of the caller's. Under the same id again it goes only to those channels and
-        tokens that may take it now."""
+        tokens that may take it now. `again`: it was sent before, so that where it is gone, somebody has dismissed it."""
         row = await self._store.read(table.find(id))
+        if row is None and again:
+            return Delivery()
         if row is None:
             row = await self._row(id, actor, id, message, title=title, data=data)
             await finish(self._keep(row))
@@ -108,6 +112,8 @@ class Notifications:
         not in the record, but for the title: they are among the call's arguments."""
         title = row.title or f"Message from {actor.persona or 'your agent'}"
         only = None if row.retry is None else orjson.loads(row.retry)
+        if only == []:
+            return Delivery()  # there is nobody left who may take it
         sent, pushed = await asyncio.gather(
             self._channels.send(actor, title, row.message, only), self._tokens.send(actor, title, row.message, only)
         )

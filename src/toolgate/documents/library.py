@@ -21,6 +21,7 @@ from toolgate.threads import to_thread
 
 EMBEDDED_AT_ONCE = 64
 MAX_NAME_CHARS = 300
+FLOAT_BYTES = 4
 MAX_IDENTIFIERS = 3
 """Of a question, that are looked for letter by letter."""
 MAX_MENTIONS = 100
@@ -89,6 +90,18 @@ class DocumentLibrary:
             if progress is not None:
                 await progress(len(rows), len(cut), None)
         return rows
+
+    async def embed(self, actor: Actor, document: str) -> bool:
+        """Computes the embeddings that a document of the actor's tenant and persona lacks, or has of another model; gives
+        whether there were any."""
+        shelf, model = Shelf(actor.tenant, actor.persona or ""), self._embedder.name
+        size = self._embedder.dimensions * FLOAT_BYTES
+        rows = await self._store.read(table.passages_without(document, shelf, model, size))
+        if not rows:
+            return False
+        computed = await self._embedded(document, [Passage(*row[2:]) for row in rows], None)
+        embeddings = [(row.number, vector) for row, (_, vector) in zip(rows, computed, strict=True)]
+        return await finish(self._store.transact(table.set_embeddings(document, shelf, model, embeddings)))
 
     def _full(self) -> InvalidInput:
         return InvalidInput(

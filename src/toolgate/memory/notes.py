@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ import orjson
 from toolgate.embeddings import Embedder
 from toolgate.errors import InvalidInput, StoreError, ToolError
 from toolgate.memory.conditions import Condition, read_condition
-from toolgate.memory.matrix_index import MatrixIndex, VectorIndex
+from toolgate.memory.matrix_index import FLOAT_BYTES, MatrixIndex, VectorIndex
 from toolgate.memory.pgvector_index import PgvectorIndex
 from toolgate.model import Actor
 from toolgate.settings.memory import MemorySettings
@@ -71,6 +71,8 @@ class Memory:
         self._settings = settings
         self._index: VectorIndex | None = None
         self._choosing = asyncio.Lock()
+        self.embed_later: Callable[[Actor, list[str]], Awaitable[None]] | None = None
+        """Has the vectors of notes computed in the background; None: nobody would."""
         self.without_pgvector: str | None = None
         """The reason why PostgreSQL does not compare the vectors itself, once that is known."""
 
@@ -81,9 +83,11 @@ class Memory:
     ) -> list[SavedNote]:
         """Keeps notes: texts with metadata. `known`: values of secrets that the call was given."""
         cleaned = [await self._masked(self._checked(text), _checked_metadata(metadata), known) for text, metadata in notes]
-        vectors = await self._embedder.embed([text for text, _, _ in cleaned])
+        later = self.embed_later is not None and self._settings.embedding == "background"
+        size = self._embedder.dimensions * FLOAT_BYTES
+        vectors = [None] * len(cleaned) if later else await self.vectors_of([text for text, _, _ in cleaned])
         new = [
-            NewNote(secrets.token_hex(8), text, metadata, vector.astype("<f4").tobytes())
+            NewNote(secrets.token_hex(8), text, metadata, vector, size)
             for (text, metadata, _), vector in zip(cleaned, vectors, strict=True)
         ]
         if new:
@@ -94,6 +98,8 @@ class Memory:
                     str(full), code="CAPACITY_EXCEEDED", retryable=False, charged=False,
                     suggestion="Delete notes that are not needed, with memory_forget or memory_delete.",
                 ) from None  # fmt: skip
+        if later and self.embed_later is not None:
+            await self.embed_later(actor, [note.id for note in new])
         return [SavedNote(note.id, masked) for note, (_, _, masked) in zip(new, cleaned, strict=True)]
 
     async def load(
@@ -122,6 +128,10 @@ class Memory:
         if space is None or not ranked:
             return []
         return await self._store.transact(memories.remove(space.id, "seq", [number for number, _ in ranked]))
+
+    async def vectors_of(self, texts: Sequence[str]) -> list[bytes | None]:
+        """Vectors of texts, as they are kept."""
+        return [vector.astype("<f4").tobytes() for vector in await self._embedder.embed(texts)]
 
     async def index(self) -> VectorIndex:
         """The index that finds vectors here, chosen once."""

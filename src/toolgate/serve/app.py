@@ -15,12 +15,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
-from toolgate.serve import health_metrics, workflow_callbacks
+from toolgate.serve import health_metrics, qstash, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.mcp import MCP_PATH, McpRoute
 from toolgate.serve.problems import HttpProblem
 
-ROUTES = [*health_metrics.routes, *workflow_callbacks.routes]
+ROUTES = [*health_metrics.routes, *workflow_callbacks.routes, *qstash.routes]
 
 logger = logging.getLogger("toolgate")
 

@@ -20,10 +20,13 @@ STATUS_CODES: Mapping[int, str] = {
     415: "UNSUPPORTED_MEDIA_TYPE",
     421: "UNKNOWN_HOST",
     429: "RATE_LIMITED",
+    489: "NOT_RETRYABLE",
     500: "UNEXPECTED_ERROR",
     503: "CAPACITY_EXCEEDED",
 }
 """The code of each status that a request can be refused with."""
+OWN_TITLES = {489: "Not Retryable"}
+"""Titles of statuses that are no standard: 489 is QStash's."""
 
 
 class HttpProblem(ToolgateError):
@@ -36,7 +39,7 @@ class HttpProblem(ToolgateError):
 
     def response(self) -> Response:
         document = {
-            "title": HTTPStatus(self.status).phrase,
+            "title": OWN_TITLES.get(self.status) or HTTPStatus(self.status).phrase,
             "status": self.status,
             "code": STATUS_CODES[self.status],
             "detail": self.message,

@@ -1,5 +1,7 @@
 """Settings of the notes that agents keep."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from toolgate.settings.section import Section
@@ -8,6 +10,8 @@ from toolgate.settings.section import Section
 class MemorySettings(Section):
     """How much `memory_save` keeps, and what searching it may take."""
 
+    embedding: Literal["inline", "background"] = "inline"
+    """When the vector of a note is computed: while it is saved, or by a job; until then no search finds it."""
     note_chars: int = Field(default=4_000, ge=1, le=100_000)
     """Characters of one note. The first 1,000 or so decide by what it is found."""
     notes: int = Field(default=20_000, ge=1, le=100_000)

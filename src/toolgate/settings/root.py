@@ -21,6 +21,7 @@ from toolgate.settings.notify import NotifySettings
 from toolgate.settings.npm import NpmSettings
 from toolgate.settings.packages import AdvisorySettings, RegistrySettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
+from toolgate.settings.qstash import QStashSettings
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
 from toolgate.settings.section import Section, anchored_path
@@ -104,6 +105,7 @@ class Settings(Section):
     sessions: SessionSettings = SessionSettings()
     audit: AuditSettings = AuditSettings()
     notify: NotifySettings = NotifySettings()
+    qstash: QStashSettings = QStashSettings()
     health: HealthSettings = HealthSettings()
     advisories: AdvisorySettings = AdvisorySettings()
     registries: RegistrySettings = RegistrySettings()

@@ -137,6 +137,32 @@ def embeddings(shelf: Shelf, model: str) -> Transaction[tuple[int, Rows]]:
     return current, rows
 
 
+def passages_without(id: str, shelf: Shelf, model: str, vector_bytes: int) -> Transaction[list[PassageRow]]:
+    """The passages of a document on a shelf whose embedding is missing, or was computed by another model."""
+    return select(
+        PassageRow,
+        "document_passages",
+        f"WHERE document_id = :id AND document_id IN (SELECT id FROM documents WHERE {OWN}) AND (length(embedding) <> :size "
+        "OR EXISTS (SELECT 1 FROM documents WHERE id = :id AND model <> :model)) ORDER BY number",
+        {"id": id, **shelf._asdict(), "model": model, "size": vector_bytes},
+    )
+
+
+def set_embeddings(id: str, shelf: Shelf, model: str, embeddings: Sequence[tuple[int, bytes]]) -> Transaction[bool]:
+    """Gives passages of a document their embeddings, by number, and the document the model that computed them; gives whether
+    the document is still there."""
+    yield from _revise(shelf.tenant)
+    values = {"id": id, **shelf._asdict(), "model": model}
+    if not (yield from is_any(f"UPDATE documents SET model = :model WHERE id = :id AND {OWN} RETURNING id", values)):
+        return False
+    for number, embedding in embeddings:
+        yield (
+            "UPDATE document_passages SET embedding = :embedding WHERE document_id = :id AND number = :number",
+            {"embedding": embedding, "id": id, "number": number},
+        )
+    return True
+
+
 def mentioning(shelf: Shelf, words: Sequence[str], most: int) -> Transaction[list[tuple[str, int]]]:
     """Passages of a shelf in which one of these words stands, by document and number: at most so many for each word."""
     found: dict[tuple[str, int], None] = {}

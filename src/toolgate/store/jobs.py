@@ -91,6 +91,14 @@ def listed(chosen: Mapping[str, str], most: int) -> Transaction[list[JobRow]]:
     return select(JobRow, "jobs", rest, {**chosen, "most": most})
 
 
+def hasten(id: str, at: datetime) -> Transaction[None]:
+    """Has a job that is queued for later run at this time, if that is sooner."""
+    yield (
+        "UPDATE jobs SET run_at = :moment WHERE id = :id AND state = 'queued' AND run_at > :moment",
+        {"id": id, "moment": at},
+    )
+
+
 def counts(tenant: str | None = None) -> Transaction[dict[str, int]]:
     """The number of jobs in each state."""
     own, values = ("", {}) if tenant is None else ("WHERE tenant_id = :tenant ", {"tenant": tenant})

@@ -15,6 +15,7 @@ from toolgate.store.sql import column, insert, select, select_one, value
 
 T = TypeVar("T")
 R = TypeVar("R", bound=tuple[Any, ...])
+NO_VECTOR = "(vector IS NULL OR model IS NULL OR model <> :model)"
 LIST_SIZES = (10, 100, 1_000)
 """How many values a statement lists: few sizes, so that a database has read it before."""
 
@@ -49,16 +50,18 @@ class FieldsRow(NamedTuple):
 
 
 class NewNote(NamedTuple):
-    """A note to be kept, with the vector of its text."""
+    """A note to be kept, with the vector of its text; None: that is computed later."""
 
     id: str
     text: str
     metadata: str
-    vector: bytes
+    vector: bytes | None
+    vector_bytes: int
+    """That the vector takes, or will take."""
 
     @property
     def size(self) -> int:
-        return len(self.text.encode()) + len(self.metadata.encode()) + len(self.vector)
+        return len(self.text.encode()) + len(self.metadata.encode()) + self.vector_bytes
 
 
 class SpaceLimits(NamedTuple):
@@ -123,12 +126,55 @@ def add(
             "memories",
             {
                 "id": note.id, "space_id": space, "user_id": user, "text": note.text, "metadata": note.metadata,
-                "bytes": note.size, "model": model, "vector": note.vector, "created_at": moment,
+                "bytes": note.size, "model": None if note.vector is None else model, "vector": note.vector,
+                "created_at": moment,
             },
         )  # fmt: skip
-        numbers[(yield from value(f"{sql} RETURNING seq", values))] = note.vector
-    yield "UPDATE memory_spaces SET added = :added WHERE id = :space", {"added": max(numbers), "space": space}
+        number = yield from value(f"{sql} RETURNING seq", values)
+        if note.vector is not None:
+            numbers[number] = note.vector
+    yield "UPDATE memory_spaces SET added = :added WHERE id = :space", {"added": number, "space": space}
     return Added(space, numbers)
+
+
+def text_without_vector(space: int, id: str, model: str) -> Transaction[str | None]:
+    """The text of a note that has no vector of a model; None: there is no such note."""
+    return value(
+        f"SELECT text FROM memories WHERE space_id = :space AND id = :id AND {NO_VECTOR}",
+        {"space": space, "id": id, "model": model},
+    )
+
+
+def without_vectors(space: int, model: str, before: datetime, most: int) -> Transaction[list[str]]:
+    """Ids of notes of a space that have no vector of a model although they are older than that."""
+    return column(
+        f"SELECT id FROM memories WHERE space_id = :space AND {NO_VECTOR} AND created_at < :before ORDER BY seq LIMIT :most",
+        {"space": space, "model": model, "before": before, "most": most},
+    )
+
+
+def set_vector(space: int, id: str, model: str, text: str, vector: bytes) -> Transaction[Added | None]:
+    """Gives a note the vector of its text. It gets a new number, as if it were kept just now: that is how the processes that
+    share the database learn of it. None: the note is gone, is another by now, or has a vector already."""
+    yield "UPDATE memory_spaces SET removed = removed + 0 WHERE id = :space", {"space": space}  # changes take turns
+    rows = yield (
+        f"DELETE FROM memories WHERE space_id = :space AND id = :id AND text = :text AND {NO_VECTOR} "
+        "RETURNING user_id, metadata, bytes, created_at",
+        {"space": space, "id": id, "text": text, "model": model},
+    )
+    if not rows:
+        return None
+    user, metadata, size, created_at = rows[0]
+    sql, values = insert(
+        "memories",
+        {
+            "id": id, "space_id": space, "user_id": user, "text": text, "metadata": metadata, "bytes": size,
+            "model": model, "vector": vector, "created_at": created_at,
+        },
+    )  # fmt: skip
+    number = yield from value(f"{sql} RETURNING seq", values)
+    yield "UPDATE memory_spaces SET added = :added WHERE id = :space", {"added": number, "space": space}
+    return Added(space, {number: vector})
 
 
 def remove(space: int, name: Literal["id", "seq"], wanted: Sequence[Any]) -> Transaction[list[str]]:
