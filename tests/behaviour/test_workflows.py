@@ -20,6 +20,7 @@ from toolgate.settings import Settings
 from toolgate.settings.workflows import WEBHOOK_PATH
 from toolgate.testing import memory_app
 from toolgate.workflow.client import header_text
+from toolgate.workflow.standard import STANDARD
 
 pytestmark = pytest.mark.requirement("WF-1")
 SECRET = "hook-secret-4f1d2c"
@@ -253,6 +254,25 @@ async def test_what_is_not_configured_is_said_before_anybody_is_asked(name: str,
     async with memory_app(n8n={"base_url": "http://127.0.0.1:9"}) as app:
         error = failed(await app.invoke(name, example.arguments, actor=ANN), "MISSING_AUTH")
         assert "N8N_WEBHOOK_SECRET" in error.message
+
+
+@pytest.mark.requirement("WF-3")
+def test_the_files_for_n8n_are_for_these_tools_and_check_the_secret() -> None:
+    """Whether n8n runs them, `make test-n8n` tells."""
+    folder = Path(__file__).resolve().parents[2] / "examples" / "n8n"
+    credentials = {one["id"]: one for one in json.loads((folder / "credentials.example.json").read_text())}
+    hooks = {}
+    for file in sorted(folder.glob("*-*.json")):
+        nodes = json.loads(file.read_text())["nodes"]
+        hook = nodes[0]["parameters"]
+        hooks[hook["path"]] = (hook["httpMethod"], hook["authentication"])
+        for node in nodes:
+            for kind, used in node.get("credentials", {}).items():
+                assert credentials[used["id"]]["type"] == kind
+    assert {known.webhook_path for known in STANDARD} < hooks.keys()
+    assert set(hooks.values()) == {("POST", "headerAuth")}
+    header = next(one for one in credentials.values() if one["type"] == "httpHeaderAuth")
+    assert header["data"]["name"] == "X-Webhook-Secret"
 
 
 # -- workflows of the settings
