@@ -1,6 +1,6 @@
 """A worker process for the tests of crashes: its tools have effects that are counted outside of it, in files.
 
-    python -m tests.job_worker URL HOME CONCURRENCY PAUSE [ENGINE]
+python -m tests.job_worker URL HOME CONCURRENCY PAUSE [ENGINE]
 """
 
 import asyncio

@@ -54,6 +54,8 @@ class JobQueue:
         self._mask = mask
         self.clock = clock
         self._seal = Seal(store, "jobs")
+        self.running: set[str] = set()
+        """The jobs that workers of this process have under way."""
 
     # -- taking jobs in
 
@@ -143,10 +145,11 @@ class JobQueue:
 
     async def payload_of(self, row: JobRow) -> dict[str, Any] | None:
         """The payload of a job as it was given; None: it can't be read."""
-        text = await self._seal.open(row.id, row.payload)
-        if text is None:
+        try:
+            text = await self._seal.open(row.id, row.payload)
+            payload: dict[str, Any] | None = None if text is None else orjson.loads(text)
+        except ValueError:  # somebody changed the row
             return None
-        payload: dict[str, Any] = orjson.loads(text)
         return payload
 
     async def tell(self, id: str) -> None:

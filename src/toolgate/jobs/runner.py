@@ -61,12 +61,20 @@ class JobRunner:
     async def run(self, row: JobRow) -> None:
         """Runs a job to the end of one attempt, and puts it on record. Cancelled, it says so in the record: somebody wanted
         that, or the worker stops and the job is queued again."""
+        self._queue.running.add(row.id)
         try:
             changes = await self._attempt(row)
         except asyncio.CancelledError:
-            await finish(self._record(row, await self._interrupted(row)))
+            await finish(self._record_interrupted(row))
             raise
         await finish(self._record(row, changes))
+
+    async def _record_interrupted(self, row: JobRow) -> None:
+        try:
+            await self._record(row, await self._interrupted(row))
+        except StoreError as error:
+            self._queue.running.discard(row.id)
+            logger.error("that job %s was interrupted cannot be put on record: %s", row.id, error)
 
     async def _interrupted(self, row: JobRow) -> dict[str, Any]:
         now_kept = await self._store.read(table.get(row.id))
@@ -162,9 +170,11 @@ class JobRunner:
                 break
             except StoreError as error:
                 if pause is None:
+                    self._queue.running.discard(row.id)
                     logger.error("what came of job %s cannot be put on record: %s", row.id, error)
                     return
                 await asyncio.sleep(pause)
+        self._queue.running.discard(row.id)
         await self._queue.tell(row.id)
 
 

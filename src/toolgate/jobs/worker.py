@@ -16,6 +16,7 @@ from toolgate.errors import StoreError
 from toolgate.jobs.queue import JobQueue, encoded
 from toolgate.jobs.runner import JobRunner
 from toolgate.model.outcome import ErrorInfo
+from toolgate.store import job_claims
 from toolgate.store import jobs as table
 from toolgate.store.database import Store
 from toolgate.store.jobs import JobRow
@@ -24,6 +25,8 @@ from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks
 
 IDLE_SECONDS = 5.0
 """The longest time between two looks for jobs that are due: a notice may be lost."""
+SOONEST_SECONDS = 0.01
+"""The shortest: another worker may just be taking the job that is due."""
 FORGET_SECONDS = 3600.0
 
 logger = logging.getLogger("toolgate.jobs")
@@ -56,6 +59,8 @@ class StoreEngine:
         self._tasks = BackgroundTasks()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
+        self._after = ""
+        """The tenant after which the next claim goes on."""
 
     async def run(self, run: RunJob, stopping: asyncio.Event, *, once: bool) -> None:
         stop = self._queue.watch(lambda _id: self._wake.set())
@@ -67,9 +72,10 @@ class StoreEngine:
                 taken = await self._take()
                 for row in taken:
                     self._start(run, row)
-                if once and not taken and not self._running:
+                pause = await self._pause()
+                if once and pause > 0 and not taken and not self._running:
                     return
-                await self._sleep()
+                await self._sleep(pause)
         finally:
             halting.cancel()
             stop()
@@ -83,12 +89,15 @@ class StoreEngine:
         if room <= 0:
             return []
         moment, names = self._queue.clock(), self._queue.handlers.names
+        lock = job_claims.skips_locked(self._store.name)
+        claim = job_claims.claim(self._presence.id, moment, room, names, after=self._after, lock=lock)
         try:
-            return await self._store.transact(table.claim(self._presence.id, moment, room, names))
-        except StoreError as error:
+            taken, self._after = await self._store.transact(claim)
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises: a worker goes on
             logger.warning("no jobs can be taken now: %s", error)
             await asyncio.sleep(1)
             return []
+        return taken
 
     def _start(self, run: RunJob, row: JobRow) -> None:
         task = self._running[row.id] = self._tasks.start(run(row), unheard=True)
@@ -98,16 +107,22 @@ class StoreEngine:
         self._running.pop(id, None)
         self._wake.set()
 
-    async def _sleep(self) -> None:
-        """Until a notice, the end of a job, or the time at which the next one is due."""
-        seconds = IDLE_SECONDS
-        if self._room() > 0:
-            with contextlib.suppress(StoreError):
-                due = await self._store.read(table.next_due(self._queue.handlers.names))
-                if due is not None:
-                    seconds = min(seconds, (due - self._queue.clock()) / timedelta(seconds=1))
+    async def _pause(self) -> float:
+        """Seconds until the next job is due; 0: there is one that this worker could take."""
+        if self._room() <= 0:
+            return IDLE_SECONDS
+        try:
+            due = await self._store.read(job_claims.next_due(self._queue.handlers.names))
+        except StoreError:
+            return 0.0
+        if due is None:
+            return IDLE_SECONDS
+        return min(IDLE_SECONDS, max((due - self._queue.clock()) / timedelta(seconds=1), 0.0))
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until a notice, the end of a job, or the time is over."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, 0.01)):
+            async with asyncio.timeout(max(seconds, SOONEST_SECONDS)):
                 await self._wake.wait()
 
     def cancel(self, id: str) -> None:
@@ -170,7 +185,9 @@ class JobWorker:
         """Queues again what died with its worker, and what a person has answered."""
         error = encoded(ErrorInfo("OUTCOME_UNKNOWN", "Its workers died too often while they ran it; it may be the reason."))
         moment, most = self._queue.clock(), self._queue.settings.max_crashes
-        moved = await self._store.transact(table.recover(alive_since(self._presence.seconds), moment, most, error))
+        alive, lease = alive_since(self._presence.seconds), timedelta(seconds=self._presence.seconds)
+        moved = await self._store.transact(job_claims.recover(alive, moment, most, error))
+        moved += await self._store.transact(job_claims.recover_own(self._presence.id, self._queue.running, moment - lease))
         moved += await self._store.transact(table.release(moment))
         if moved:
             await self._queue.tell("")
@@ -189,8 +206,8 @@ class JobWorker:
                 logger.warning("schedules cannot be looked at now: %s", error)
             await asyncio.sleep(min(IDLE_SECONDS, IDLE_SECONDS if seconds is None else max(seconds, 0.05)))
 
-    def _look_for_cancelled(self, _id: str) -> None:
-        if not len(self._cancelling):
+    def _look_for_cancelled(self, id: str) -> None:
+        if (not id or id in self._queue.running) and not len(self._cancelling):
             self._cancelling.start(self._cancel_wanted(), unheard=True)
 
     async def _cancel_wanted(self) -> None:

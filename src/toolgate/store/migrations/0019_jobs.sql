@@ -12,6 +12,7 @@ CREATE TABLE jobs (
     state         TEXT NOT NULL,                 -- queued, running, waiting, done, failed, cancelled, parked
     rank          BIGINT NOT NULL,               -- the lower, the sooner: the priority, negated
     run_at        @time NOT NULL,
+    is_due        BOOLEAN NOT NULL DEFAULT TRUE, -- run_at has come
     idempotency_key TEXT,
     max_attempts  BIGINT NOT NULL,
     attempts      BIGINT NOT NULL DEFAULT 0,     -- that ended, and failed
@@ -30,6 +31,9 @@ CREATE TABLE jobs (
     ended_at      @time
 );
 CREATE UNIQUE INDEX jobs_key ON jobs (tenant_id, user_id, type, idempotency_key);
-CREATE INDEX jobs_due ON jobs (state, tenant_id, rank, run_at, id);
+CREATE INDEX jobs_due ON jobs (tenant_id, rank, run_at, id) WHERE state = 'queued' AND is_due = TRUE;
+CREATE INDEX jobs_later ON jobs (run_at) WHERE state = 'queued' AND is_due = FALSE;
+CREATE INDEX jobs_state ON jobs (state, tenant_id, id);
+CREATE INDEX jobs_ended ON jobs (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX jobs_of_tenant ON jobs (tenant_id, id);
 CREATE INDEX jobs_approval ON jobs (approval);
