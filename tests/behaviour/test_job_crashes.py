@@ -1,9 +1,7 @@
 """Jobs outlast their workers: processes that are killed, that stand still, that stop in order, and servers that restart."""
 
 import asyncio
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.job_worker import LEASE_SECONDS, Worker, noted, register, settings
+from tests.job_worker import Worker, noted, register, settings
 from toolgate import Actor, App
 from toolgate.jobs.job import Job
 
@@ -60,10 +58,15 @@ async def queue(app: App, tool: str, keys: list[str], **how: Any) -> dict[str, s
     return queued
 
 
-async def when(holds: Any, what: str, seconds: float = SOON) -> None:
-    deadline = time.monotonic() + seconds
-    while not (found := holds()) and not (asyncio.iscoroutine(found) and await found):
-        assert time.monotonic() < deadline, what
+def effects_of(home: Path) -> int:
+    return len(noted(home / "posted")) + len(noted(home / "asked"))
+
+
+async def effects(home: Path, count: int, what: str = "") -> None:
+    """Waits until so many effects were seen."""
+    deadline = time.monotonic() + SOON
+    while effects_of(home) < count:
+        assert time.monotonic() < deadline, f"{effects_of(home)} of {count} effects {what}"
         await asyncio.sleep(0.01)
 
 
@@ -90,9 +93,7 @@ async def crash(url: str, home: Path, crew: Crew, count: int, kills: int) -> Non
         workers = [crew.hire(url, home, CONCURRENCY) for _ in range(2)]
         for turn in range(kills):
             # Each time some more effects have been seen, so that every kill finds its worker at work.
-            seen = len(noted(home / "posted")) + len(noted(home / "asked"))
-            goal = min(seen + max(2, count // (2 * kills)), count - 5)
-            await when(lambda: len(noted(home / "posted")) + len(noted(home / "asked")) >= goal, f"kill {turn}: {goal}")
+            await effects(home, min(effects_of(home) + max(2, count // (2 * kills)), count - 5), f"before kill {turn}")
             victim = chance.choice(workers)
             victim.kill()
             victim.start()

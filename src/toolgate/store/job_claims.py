@@ -1,9 +1,9 @@
 """Jobs and workers: who takes which job, and what happens to those whose worker is gone.
 
 A job whose time has come has the mark `is_due`, so that the next one of a tenant is found in an index, however many there
-are and however many wait for a later time. Tenants take turns: whoever looks for jobs goes round among them, and takes one of
-the tenant that has the fewest running. On PostgreSQL several workers take jobs at once; each passes over what another is
-just taking.
+are and however many wait for a later time. Tenants take turns: whoever looks for jobs goes round among them, and takes one
+of the tenant that has the fewest running. On PostgreSQL several workers take jobs at once; each passes over what another
+is just taking.
 """
 
 from collections.abc import Container, Mapping

@@ -31,9 +31,11 @@ CREATE TABLE jobs (
     ended_at      @time
 );
 CREATE UNIQUE INDEX jobs_key ON jobs (tenant_id, user_id, type, idempotency_key);
+-- One index for each question, over the rows that it is about: a planner without statistics has no wrong one to choose.
 CREATE INDEX jobs_due ON jobs (tenant_id, rank, run_at, id) WHERE state = 'queued' AND is_due = TRUE;
 CREATE INDEX jobs_later ON jobs (run_at) WHERE state = 'queued' AND is_due = FALSE;
-CREATE INDEX jobs_state ON jobs (state, tenant_id, id);
+CREATE INDEX jobs_running ON jobs (state, tenant_id) WHERE state = 'running';
+CREATE INDEX jobs_waiting ON jobs (approval) WHERE state = 'waiting';
 CREATE INDEX jobs_ended ON jobs (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX jobs_in_state ON jobs (tenant_id, state, id);
 CREATE INDEX jobs_of_tenant ON jobs (tenant_id, id);
-CREATE INDEX jobs_approval ON jobs (approval);
