@@ -38,7 +38,7 @@ def register(app: App, home: Path, pause: float = 0.0) -> None:
         await asyncio.sleep(pause)
         return key
 
-    @tool(tier="write", annotations={"idempotentHint": True})
+    @tool(tier="write", annotations={"idempotentHint": True})  # type: ignore[call-overload, untyped-decorator]
     async def charge(key: str, ctx: InvokeContext) -> str:
         """Counts the idempotency key of the call once, as a service outside does that is given it."""
         note(home / "asked", key)
