@@ -22,6 +22,7 @@ from toolgate.settings import (
     WorkflowSettings,
     load_settings,
 )
+from toolgate.settings.qstash import QStashActor
 from toolgate.settings.workflows import WorkflowRetrySettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -32,6 +33,7 @@ BY_NAME: dict[str, type[Section]] = {
     "servers.<name>.tools.<tool>.": ServerToolSettings,
     "servers.<name>.oauth.": OAuthSettings,
     "notify.channels.<name>.": ChannelSettings,
+    "qstash.jobs.<name>.": QStashActor,
     "workflows.<name>.": WorkflowSettings,
     "workflows.<name>.retry.": WorkflowRetrySettings,
 }
