@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.mcp_pipe import piped
+from tests.mcp_pipe import SCRIPT, SECONDS, piped
 from tests.mcp_servers import SOON
 from tests.serving import META
 
@@ -157,3 +157,30 @@ async def test_a_wrong_option_is_said_on_stderr_and_nothing_on_stdout(folder: Pa
         assert await pipe.process.wait() == 2
         assert pipe.process.stdout is not None and await pipe.process.stdout.read() == b""
     assert "--tenant" in (folder / "stderr").read_text()
+
+
+@pytest.mark.requirement("TIER-6")
+async def test_a_task_goes_on_when_the_server_was_killed_and_is_started_again(folder: Path) -> None:
+    (folder / "toolgate.yaml").write_text("limits: {lease_seconds: 1}\n", "utf-8")
+    has = {**META, "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    async with piped(folder) as pipe:
+        begun = (await pipe.ask("tools/call", {"name": "risky", "arguments": {}, "_meta": has}))["result"]
+        assert begun["resultType"] == "task", begun
+        pipe.process.kill()
+    async with piped(folder) as pipe:
+        named = {"taskId": begun["taskId"], "_meta": has}
+        assert (await pipe.ask("tasks/get", named))["result"]["status"] == "working"
+        [waiting] = json.loads(await run(folder, "approvals", "list", "--json"))["approvals"]
+        await run(folder, "approvals", "approve", waiting["id"])
+        async with asyncio.timeout(SECONDS):
+            while (shown := (await pipe.ask("tasks/get", named))["result"])["status"] == "working":
+                await asyncio.sleep(0.05)
+        assert shown["status"] == "completed" and shown["result"]["content"][0]["text"] == "done", shown
+
+
+async def run(folder: Path, *words: str) -> bytes:
+    """What a command in another process prints."""
+    process = await asyncio.create_subprocess_exec(SCRIPT, *words, cwd=folder, stdout=asyncio.subprocess.PIPE)
+    out, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert process.returncode == 0
+    return out

@@ -242,3 +242,28 @@ async def test_a_key_that_was_revoked_ends_its_tasks(stage: Stage) -> None:
         [(state, result)] = await rows(app, "SELECT state, result FROM mcp_tasks")
         assert state == "failed" and "revoked" in result
     assert not stage.bench.effects
+
+
+async def change(app: App, sql: str) -> None:
+    def work() -> Transaction[None]:
+        yield sql, {}
+
+    await app.parts.store.transact(work())
+
+
+@pytest.mark.parametrize("broken", ["request = 'bm90aGluZw=='", "request = NULL", "runs = 5"])
+async def test_a_task_that_cannot_go_on_ends_and_keeps_no_other_from_it(stage: Stage, broken: str) -> None:
+    async with stage.app() as (app, site):
+        client = Client(site, await key_for(app, ADA))
+        bad = (await client.call("risky", text="bad"))["taskId"]
+        good = (await client.call("risky", text="good"))["taskId"]
+    async with App.open("/dev/null", database_url=stage.database, home=stage.home, entry_points=False) as app:
+        for asked in await app.approvals.list(actor=ADA):
+            await app.approvals.answer(asked.request.id, True, actor=BOSS)
+        await change(app, f"UPDATE mcp_tasks SET {broken} WHERE id = '{bad}'")
+    async with stage.app() as (_, site):
+        client = Client(site, client._key)
+        failed = await client.until(bad, "failed", "completed")
+        assert failed["error"]["data"]["code"] == "OUTCOME_UNKNOWN"
+        assert (await client.until(good, "completed"))["result"]["content"][0]["text"] == "did good"
+    assert stage.bench.effects == {"risky good": 1}

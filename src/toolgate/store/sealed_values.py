@@ -36,10 +36,10 @@ class Seal:
             return None
         from cryptography.exceptions import InvalidTag
 
-        data = base64.b64decode(sealed)
         try:
+            data = base64.b64decode(sealed)
             return cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], id.encode())
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # not sealed here, or not at all
             return None
 
     async def _made(self) -> "AESGCM | None":

@@ -183,7 +183,9 @@ class TaskRecords:
     async def request_of(self, row: McpTaskRow) -> TaskRequest | None:
         """The call of a task; None: it can't be read here."""
         found = None if row.request is None else await self._opened(f"{row.id} request", row.request)
-        return TaskRequest(**found) if isinstance(found, dict) else None
+        if not isinstance(found, dict) or found.keys() != set(TaskRequest._fields):
+            return None  # of another version, or changed
+        return TaskRequest(**found)
 
     async def claim(self, row: McpTaskRow) -> bool:
         """Takes a task; False if another process was quicker."""

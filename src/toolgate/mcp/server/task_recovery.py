@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from toolgate.store.mcp_tasks import McpTaskRow
 
 ResumeCall = Callable[[Task, TaskRequest], Coroutine[Any, Any, JsonObject]]
+MAX_RUNS = 5
+"""Processes that try a task: one that ends its process each time is not tried for ever."""
 FIND_OUT = "Find out whether it had its effect before you call again."
 
 logger = logging.getLogger("toolgate.mcp")
@@ -34,32 +36,46 @@ class TaskRecovery:
         self._calls = calls
         self._recall = recall
         self._resume = resume
+        self._reported: set[str] = set()
+        """Tasks with a fault that is in the log."""
 
     async def claim(self) -> list[tuple[Task, Awaitable[JsonObject]]]:
         """Takes the tasks that can go on here, each with what goes on with it; ends those that can't go on anywhere."""
         taken: list[tuple[Task, Awaitable[JsonObject]]] = []
         for row in await self._records.orphans():
             try:
-                who = await self._recall(row.credential)
-            except KeyRefused as error:
-                await self._records.fail(row, _error("PERMISSION_DENIED", f"The task cannot go on: {error.message}", None))
+                found = await self._take(row)
+            except Exception:  # one task must not keep the others from going on
+                if row.id not in self._reported:
+                    logger.exception("a task of %s cannot go on", row.tool_name)
+                self._reported.add(row.id)
                 continue
-            if who is None or actor_id(who.actor) != row.actor:
-                continue  # of another door
-            request = await self._records.request_of(row)
-            if request is None:
-                await self._records.fail(row, _unknown(row.tool_name))
-                continue
-            entry = self._calls.entry(row.tool_name, who)
-            if entry is None or not self._calls.is_here(request):
-                continue  # another process may have the tool, or work in that folder
-            if not await self._may_go_on(row, request, entry, who):
-                await self._records.fail(row, _unknown(row.tool_name))
-            elif await self._records.claim(row):
-                logger.info("task of %s goes on: the process that ran it has ended", row.tool_name)
-                task = Task.taken_over(row, who, self._records, request)
-                taken.append((task, self._resume(task, request)))
+            if found is not None:
+                logger.info("a task of %s goes on: the process that ran it has ended", row.tool_name)
+                taken.append((found[0], self._resume(*found)))
         return taken
+
+    async def _take(self, row: "McpTaskRow") -> tuple[Task, TaskRequest] | None:
+        try:
+            who = await self._recall(row.credential)
+        except KeyRefused as error:
+            await self._records.fail(row, _error("PERMISSION_DENIED", f"The task cannot go on: {error.message}", None))
+            return None
+        if who is None or actor_id(who.actor) != row.actor:
+            return None  # of another door
+        request = await self._records.request_of(row)
+        if request is None or row.runs >= MAX_RUNS:
+            await self._records.fail(row, _unknown(row.tool_name))
+            return None
+        entry = self._calls.entry(row.tool_name, who)
+        if entry is None or not self._calls.is_here(request):
+            return None  # another process may have the tool, or work in that folder
+        if not await self._may_go_on(row, request, entry, who):
+            await self._records.fail(row, _unknown(row.tool_name))
+            return None
+        if not await self._records.claim(row):
+            return None
+        return Task.taken_over(row, who, self._records, request), request
 
     async def _may_go_on(self, row: "McpTaskRow", request: TaskRequest, entry: Entry, who: Credential) -> bool:
         """True if the call has had no effect, or whatever it did is not done again."""

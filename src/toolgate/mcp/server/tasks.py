@@ -11,12 +11,14 @@ with it where that is safe (`task_recovery`).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import mcp_types as types
 
+from toolgate.errors import StoreError
 from toolgate.mcp.server.caller import TASKS_EXTENSION, Request, has_tasks, is_modern
 from toolgate.mcp.server.identity import Credential, IdentifyCaller, actor_id
 from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
@@ -166,7 +168,6 @@ class Tasks:
         if found is None or found.row.kind != "held":
             raise _has_ended()
         if found.is_orphan and found.row.is_live:
-            await self._records.drop(id)
             raise gone_with_its_process(self._entry(found.row.tool_name, who))
         return found
 
@@ -250,7 +251,8 @@ class Tasks:
         for task in self._tasks.values():
             await task.written()
         for task in left:
-            await self._records.release(task)
+            with contextlib.suppress(StoreError):  # it counts as another's once this process counts as dead
+                await self._records.release(task)
 
 
 def _ask(task: Task) -> JsonObject:
