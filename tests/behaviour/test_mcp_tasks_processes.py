@@ -18,6 +18,12 @@ from tests.serving import META, Site
 from tests.terminal import SCRIPT, Terminal
 
 pytestmark = pytest.mark.requirement("MCP-4", "TIER-6")
+QUICK = {
+    "test_a_task_is_answered_for_by_another_process",
+    "test_what_was_under_way_when_its_process_was_killed_is_not_done_twice",
+    "test_a_call_that_is_held_is_answered_through_another_process",
+}
+"""What goes on after a restart is held by test_mcp_tasks_store too, in one process and quickly."""
 
 TOOLS = """
     import asyncio
