@@ -42,7 +42,7 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     assert names == [
         "python", "extras", "project", "settings", "home", "database", "audit log", "tools", "policy", "redis",
         "credentials", "waiting", "sandbox", "servers", "memory", "model", "timezone",
-        "search", "services", "programs", "tokenizer", "secrets", "dates", "telemetry",
+        "n8n", "search", "services", "programs", "tokenizer", "secrets", "dates", "telemetry",
     ]  # fmt: skip
 
 

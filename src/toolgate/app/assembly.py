@@ -322,8 +322,8 @@ class Parts:
             check_output=lambda workflow, tenant, output: output_fault(self.catalog.find(workflow, tenant), output),
             clock=self.now,
         )
-        client = N8nClient(n8n.base_url, self.http, n8n.webhook_secret)
-        self.execution.runners["workflow"] = WorkflowRunner(client, self.invocations, n8n.callback_url)
+        self.n8n = N8nClient(n8n.base_url, self.http, n8n.webhook_secret)
+        self.execution.runners["workflow"] = WorkflowRunner(self.n8n, self.invocations, n8n.callback_url)
 
     def _workflow_secrets(self, actor: Actor, workflow: str) -> tuple[str, ...]:
         """The secrets that a workflow may have been given for an actor."""

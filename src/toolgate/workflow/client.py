@@ -17,6 +17,7 @@ from toolgate.network.service_answers import CREDENTIAL, retry_after, told
 EXECUTION_HEADER = "x-n8n-execution-id"
 MAX_EXECUTION_ID_CHARS = 100
 MAX_ANSWER_BYTES = 5_000_000
+MAX_HEALTH_BYTES = 10_000
 TRIGGERED_BY = "ai"
 BUSY = frozenset({429, 503})
 """Statuses which say that nothing was started."""
@@ -87,6 +88,15 @@ class N8nClient:
         """Starts a workflow that reports its end by itself; gives the id of its execution, if n8n says it. Raises as
         `invoke`."""
         return execution_of(await self._send(request, secret, seconds))
+
+    async def ping(self) -> None:
+        """Raises if the server does not answer; the secret is not sent."""
+        if self._base_url is None:
+            raise not_configured()
+        url = f"{self._base_url}/healthz"
+        response = await self._http.request("GET", url, max_bytes=MAX_HEALTH_BYTES, redirects=0, trusted=True, cut=True)
+        if response.status >= 500:
+            raise Failed("N8N_ERROR", f"it answered {response.status}")
 
     async def _send(self, request: WorkflowRequest, secret: str | None, seconds: float) -> HttpResponse:
         if self._base_url is None:

@@ -21,6 +21,7 @@ from toolgate.app.checks.builtin_tools import builtin_checks
 from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.models import model_checks
 from toolgate.app.checks.servers import server_checks
+from toolgate.app.checks.workflows import workflow_checks
 from toolgate.coordination.redis import CoordinationError
 from toolgate.discovery import SETTINGS_FILE, discover
 from toolgate.errors import NotReached, SettingsError, StoreError, ToolgateError, did_you_mean, nearest, plural
@@ -432,6 +433,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("servers", server_checks),
     ("memory", memory_checks),
     ("model", model_checks),
+    ("n8n", workflow_checks),
     ("search", builtin_checks),
     ("optional", _optional),
 )

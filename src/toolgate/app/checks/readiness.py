@@ -1,7 +1,7 @@
 """Readiness: can calls be served now? The store, the policy engine and Redis are asked, MCP servers are known already.
 
 Each is asked for real, with little time, and the answer holds for a second, so that being asked often costs nothing. An MCP
-server that is down makes its own tools fail and no others: that is a warning, and the rest is ready.
+server or n8n that is down makes its own tools fail and no others: that is a warning, and the rest is ready.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from toolgate.app.app import App
 from toolgate.app.checks import Check, answers, ask_policy
+from toolgate.app.checks.workflows import n8n_check
 
 PROBE_SECONDS = 2.0
 """The time that each has to answer."""
@@ -41,6 +42,8 @@ class Readiness:
         asked = [answers("store", app.parts.store.ping, PROBE_SECONDS), answers("policy", self._policy, PROBE_SECONDS)]
         if app.parts.redis is not None:
             asked.append(answers("redis", app.parts.redis.ping, PROBE_SECONDS))
+        if app.settings.n8n.base_url is not None:
+            asked.append(n8n_check(app, PROBE_SECONDS))
         return [*await asyncio.gather(*asked), *(known() for known in self._known), *self._servers()]
 
     async def _policy(self) -> None:
