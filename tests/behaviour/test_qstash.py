@@ -14,7 +14,9 @@ from tests.loopback import site
 from tests.qstash_server import CURRENT, FOLLOWING, PUBLIC, TOKEN, FakeQStash, delivery
 from tests.serving import Site, serving
 from toolgate import Actor, App, SettingsError
+from toolgate.app.checks.qstash import qstash_checks
 from toolgate.errors import Failed
+from toolgate.extras import MissingExtra
 from toolgate.jobs.handlers import JobContext, job_handler
 from toolgate.store.database import Transaction
 
@@ -218,6 +220,42 @@ async def test_a_job_that_is_gone_is_told(tmp_path: Path) -> None:
         await app.parts.store.transact(statement("DELETE FROM jobs"))
         assert (await server("POST", *fake.bring(job.id))).status == 489
         assert cancelled.state == "cancelled"
+
+
+async def test_doctor_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = {"send": ["count"]}
+    async with (
+        site(FakeQStash()) as api,
+        opened(tmp_path, qstash={**out, "base_url": api.url}) as (app, _server, _ran),
+    ):
+        found = [(check.status, check.message.partition(" in ")[0]) async for check in qstash_checks(app)]
+        assert found == [("warning", "no handler is here for jobs of type lost"), ("ok", "answered")]
+        await api.stop()
+        for name in ("TOKEN", "CURRENT_SIGNING_KEY", "NEXT_SIGNING_KEY"):
+            monkeypatch.delenv(f"TOOLGATE_SERVER_SECRET_QSTASH_{name}")
+        checks = [check async for check in qstash_checks(app)]
+        assert {check.status for check in checks} == {"warning"}
+        told = " ".join(check.message for check in checks)
+        assert all(name in told for name in ("QSTASH_TOKEN", "QSTASH_CURRENT", "QSTASH_NEXT", "cannot be reached"))
+    async with opened(tmp_path, qstash={"url": None, "jobs": {}}) as (app, _server, _ran):
+        assert [check async for check in qstash_checks(app)] == []
+
+
+async def test_without_the_extra_messages_wait_and_jobs_are_run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr("toolgate.jobs.qstash.is_installed", lambda _extra: False)
+    monkeypatch.setattr("toolgate.jobs.qstash.require", fail)
+    async with opened(tmp_path, qstash={"send": ["count"]}) as (app, server, ran):
+        assert (await server("POST", "/jobs/count", delivery("count", BODY), BODY)).status == 503
+        assert "toolgate[qstash]" in caplog.text
+        await app.jobs.enqueue("count", {"n": 1})
+        await app.jobs.run_all()
+        assert len(ran) == 1
+
+
+def fail(extra: str) -> None:
+    raise MissingExtra(extra)
 
 
 @pytest.mark.parametrize(

@@ -203,11 +203,12 @@ def _check(url: str, kind: str, judge: Callable[[str], None], seconds: float) ->
         try:
             service.notify(body="test", title="test", body_format="text")
         except _Stopped:
-            pass
+            if refused:
+                raise refused[0] from None
+            return
         except Exception:  # noqa: BLE001 - whatever a plugin raises; its words may hold the URL
-            raise _no_service(kind) from None
-    if refused:
-        raise refused[0]
+            pass
+    raise _no_service(kind)  # it asked nobody
 
 
 def _service(url: str, kind: str) -> "NotifyBase":

@@ -18,12 +18,13 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import orjson
 
 from toolgate.errors import Failed, ToolgateError
-from toolgate.extras import require
+from toolgate.extras import is_installed, not_installed, require
 from toolgate.jobs.job import Job
 from toolgate.jobs.queue import JobQueue
 from toolgate.jobs.tool_calls import TYPE as EXECUTE_TOOL
@@ -109,7 +110,7 @@ class QStash:
     async def receive(self, delivery: QStashMessage) -> Job:
         """Queues the job that a message brings; the one that it brought before, if it comes again. Raises NotSigned,
         NotTaken, NotReady, Failed for what the queue refuses, and StoreError."""
-        digest, expires_at = self._verified(delivery)
+        digest, expires_at = await to_thread(self._verified, delivery)  # which loads the SDK, and hashes what may be large
         id = delivery.message_id or ""
         if not _MESSAGE_ID.fullmatch(id):
             raise NotTaken("The message has no valid Upstash-Message-Id.")
@@ -167,7 +168,9 @@ class QStash:
         signature = delivery.signature or ""
         if not 0 < len(signature) <= MAX_SIGNATURE_CHARS or not _JOB_TYPE.fullmatch(delivery.type):
             raise NotSigned("The message is not signed by QStash for this address.")
-        require("qstash")
+        if not is_installed("qstash"):
+            logger.error("%s", not_installed("qstash"))
+            raise NotReady("Messages of QStash cannot be checked here.")
         from qstash import Receiver
 
         try:
@@ -214,6 +217,7 @@ class QStash:
         if not token:
             raise NotReady(f"The secret {self._settings.token} is not set.")
         require("qstash")
+        await to_thread(import_module, "qstash")  # here it would hold the loop
         from qstash import AsyncQStash
 
         client = AsyncQStash(token, retry=PUBLISH_RETRY, base_url=self._settings.base_url)

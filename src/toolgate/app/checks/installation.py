@@ -20,6 +20,7 @@ from toolgate.app.checks import Check, ask_policy
 from toolgate.app.checks.builtin_tools import builtin_checks
 from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.models import model_checks
+from toolgate.app.checks.qstash import qstash_checks
 from toolgate.app.checks.servers import server_checks
 from toolgate.app.checks.workflows import workflow_checks
 from toolgate.coordination.redis import CoordinationError
@@ -434,6 +435,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("memory", memory_checks),
     ("model", model_checks),
     ("n8n", workflow_checks),
+    ("qstash", qstash_checks),
     ("search", builtin_checks),
     ("optional", _optional),
 )
