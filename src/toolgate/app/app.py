@@ -24,6 +24,7 @@ from toolgate.app.keys import KeysFacet
 from toolgate.app.lifecycle import Lifecycle
 from toolgate.app.policy import PolicyFacet
 from toolgate.app.qstash import QStashFacet
+from toolgate.app.schedules import SchedulesFacet
 from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
 from toolgate.app.tools import ToolsFacet
@@ -80,6 +81,7 @@ class App:
         self.keys = KeysFacet(parts)
         self.jobs = JobsFacet(parts)
         self.qstash = QStashFacet(parts)
+        self.schedules = SchedulesFacet(parts)
         self.mcp_tasks = parts.mcp_tasks
         self.documents = DocumentsFacet(parts)
         self.canvas = CanvasFacet(parts)

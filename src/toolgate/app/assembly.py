@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from toolgate.app.argument_checks import ArgumentChecks
-from toolgate.app.background import add_handlers, make_qstash, make_queue
+from toolgate.app.background import add_handlers, make_qstash, make_queue, make_schedules
 from toolgate.app.events import Events
 from toolgate.app.log_heads import open_heads
 from toolgate.app.notifications import make_notifications, make_push_tokens
@@ -129,6 +129,7 @@ class Parts:
         self._make_gates()
         self.jobs = make_queue(self)
         self.qstash = make_qstash(self)
+        self.schedules = make_schedules(self)
         self._make_pipeline()
         add_handlers(self)
         self.health = ToolHealth(self, on_schedule=keeps_servers)

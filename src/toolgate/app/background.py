@@ -13,17 +13,20 @@ from toolgate.app.job_handlers import (
     GenerateEmbedding,
     SendNotification,
 )
+from toolgate.app.schedule_check import ScheduleCheck
 from toolgate.app.workflow_jobs import ExecuteWorkflow
 from toolgate.errors import Failed
-from toolgate.jobs import tool_calls
-from toolgate.jobs.handlers import JobHandlers
+from toolgate.jobs import firing, tool_calls
+from toolgate.jobs.handlers import JobContext, JobHandlers
 from toolgate.jobs.job import Job
 from toolgate.jobs.qstash import QStash
 from toolgate.jobs.queue import JobQueue
 from toolgate.jobs.runner import JobRunner
+from toolgate.jobs.schedules import Schedules
 from toolgate.jobs.tool_calls import ToolCalls
 from toolgate.jobs.worker import JobWorker, StoreEngine
 from toolgate.model import Actor
+from toolgate.timezones import Timezones
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
@@ -50,7 +53,13 @@ def add_handlers(parts: "Parts") -> None:
 
     handlers = parts.jobs.handlers
     calls = ToolCalls(parts.pipeline.__call__, parts.catalog.find, free_key)
-    handlers.add(tool_calls.TYPE, calls, schema=tool_calls.SCHEMA)
+    check = ScheduleCheck(parts.store, parts.now)
+
+    async def call_tool(ctx: JobContext) -> Any:
+        await check.job(ctx)
+        return await calls(ctx)
+
+    handlers.add(tool_calls.TYPE, call_tool, schema=tool_calls.SCHEMA)
     handlers.add(workflow_jobs.TYPE, ExecuteWorkflow(parts, calls), schema=workflow_jobs.SCHEMA)
     handlers.add(SEND_NOTIFICATION, SendNotification(parts), max_attempts=5, schema=NOTIFICATION_SCHEMA)
     handlers.add(GENERATE_EMBEDDING, GenerateEmbedding(parts), schema=EMBEDDING_SCHEMA)
@@ -85,8 +94,14 @@ async def enqueue(parts: "Parts", type: str, payload: Mapping[str, Any], **how: 
     return await way.enqueue(type, payload, **how)
 
 
+def make_schedules(parts: "Parts") -> Schedules:
+    """The schedules that queue jobs."""
+    return Schedules(parts.store, parts.jobs, parts.providers.everywhere[Timezones].of)
+
+
 def make_worker(parts: "Parts", concurrency: int | None = None) -> JobWorker:
     """A worker for this process; it is not started."""
     runner = JobRunner(parts.store, parts.jobs, parts.providers.everywhere)
     engine = StoreEngine(parts.store, parts.jobs, parts.presence, concurrency or parts.settings.jobs.concurrency)
-    return JobWorker(parts.store, parts.jobs, runner, parts.presence, engine)
+    tick = firing.ScheduleFiring(parts.store, parts.schedules, parts.events.record).tick
+    return JobWorker(parts.store, parts.jobs, runner, parts.presence, engine, tick)

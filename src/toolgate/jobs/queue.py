@@ -72,7 +72,6 @@ class JobQueue:
         shown: Mapping[str, Any] | None = None,
         approval: str | None = None,
         call_id: str | None = None,
-        schedule: str | None = None,
     ) -> Job:
         """Queues a job. Where its key was used for one before, gives that one.
 
@@ -82,22 +81,9 @@ class JobQueue:
             call_id: The call whose reservation of money it takes along.
         Raises Failed: for what is wrong with it, a key that was used for another payload, too many jobs of the tenant.
         """
-        kind = self.handlers.get(type)
-        if kind is None:
-            raise Failed("VALIDATION_ERROR", f"{_unknown_type(self.handlers, type)}.")
-        text = self._checked(payload)
-        fault = kind.fault(payload)
-        if fault is not None:
-            raise Failed("VALIDATION_ERROR", f"The payload of a job of type {type} is wrong: {fault}.")
-        attempts = kind.max_attempts if max_attempts is None else max_attempts
-        _check(key, delay, priority, attempts)
-        moment, id = self.clock(), new_id()
-        row = JobRow(
-            id, actor.tenant, actor.persona, actor.user, orjson.dumps(actor.scopes).decode(), type,
-            await self._sealed(id, text), sha256(text).hexdigest(),
-            orjson.dumps(self._mask(dict(payload)) if shown is None else shown).decode(),
-            "queued" if approval is None else "waiting", -priority, moment + timedelta(seconds=delay), key, attempts,
-            0, 0, 0, None, False, approval, call_id, schedule, None, None, None, moment, None, None,
+        row = await self.prepare(
+            type, payload, actor=actor, key=key, delay=delay, priority=priority, max_attempts=max_attempts, shown=shown,
+            approval=approval, call_id=call_id,
         )  # fmt: skip
         kept = await finish(self._store.transact(table.add(row, self.settings.max_queued)))
         if kept is None:
@@ -121,6 +107,40 @@ class JobQueue:
         await finish(self._store.transact(table.hasten(id, self.clock() + timedelta(seconds=delay))))
         await self.tell(id)
         return await self.get(id)
+
+    async def prepare(
+        self,
+        type: str,  # noqa: A002
+        payload: Mapping[str, Any],
+        *,
+        actor: Actor,
+        key: str | None = None,
+        delay: float = 0.0,
+        priority: int = 0,
+        max_attempts: int | None = None,
+        shown: Mapping[str, Any] | None = None,
+        approval: str | None = None,
+        call_id: str | None = None,
+        schedule: str | None = None,
+    ) -> JobRow:
+        """A job, checked and encrypted, that can be queued in a transaction of the caller's. Raises Failed."""
+        kind = self.handlers.get(type)
+        if kind is None:
+            raise Failed("VALIDATION_ERROR", f"{_unknown_type(self.handlers, type)}.")
+        text = self._checked(payload)
+        fault = kind.fault(payload)
+        if fault is not None:
+            raise Failed("VALIDATION_ERROR", f"The payload of a job of type {type} is wrong: {fault}.")
+        attempts = kind.max_attempts if max_attempts is None else max_attempts
+        _check(key, delay, priority, attempts)
+        moment, id = self.clock(), new_id()
+        return JobRow(
+            id, actor.tenant, actor.persona, actor.user, orjson.dumps(actor.scopes).decode(), type,
+            await self._sealed(id, text), sha256(text).hexdigest(),
+            orjson.dumps(self._mask(dict(payload)) if shown is None else shown).decode(),
+            "queued" if approval is None else "waiting", -priority, moment + timedelta(seconds=delay), key, attempts,
+            0, 0, 0, None, False, approval, call_id, schedule, None, None, None, moment, None, None,
+        )  # fmt: skip
 
     def _checked(self, payload: Mapping[str, Any]) -> bytes:
         """A payload as canonical JSON."""

@@ -127,6 +127,7 @@ class ToolCalls:
             row.call_id if is_first and row.call_id else new_id(), given["tool"], given["arguments"], ctx.actor,
             given.get("session"), key, approval, given.get("timeout"), door=given["door"], caller=_Progress(ctx),
             request_id=given.get("request_id"), workspace=given.get("workspace"), job=row.id,
+            is_counted=row.call_id is not None,
         )  # fmt: skip
         outcome = await self._invoke(call)
         if outcome.ok:

@@ -165,6 +165,8 @@ class JobWorker:
 
     async def run_once(self) -> None:
         """Runs all jobs that are due, and those that they queue, until none is left."""
+        if self._tick is not None:
+            await self._tick()
         await self._begin()
         await self._engine.run(self._runner.run, self._stopping, once=True)
         await self.stop()
@@ -204,6 +206,8 @@ class JobWorker:
                 seconds = await tick()
             except StoreError as error:
                 logger.warning("schedules cannot be looked at now: %s", error)
+            except Exception:  # one schedule that nobody thought of keeps none of the others from firing tomorrow
+                logger.exception("schedules cannot be looked at now")
             await asyncio.sleep(min(IDLE_SECONDS, IDLE_SECONDS if seconds is None else max(seconds, 0.05)))
 
     def _look_for_cancelled(self, id: str) -> None:

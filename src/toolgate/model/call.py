@@ -136,6 +136,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Set if it is to be queued; its caller is given the job's id."""
     job: str | None = None
     """The job that makes it. Said by workers alone."""
+    is_counted: bool = False
+    """True if rate limits have counted it already: when it was queued. Said by workers alone."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -191,7 +191,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
     async def _reserve(self, ctx: InvokeContext, entry: Entry, on: Stages, costs: bool) -> None:
         if on.will_acquire_quota:
             await on.will_acquire_quota(ctx)
-        if not ctx.resumed and ctx.call.job is None:
+        if not ctx.resumed and not ctx.call.is_counted:
             await self.count_rate(ctx, entry)
         if costs:
             await self.reserve_money(ctx, entry)

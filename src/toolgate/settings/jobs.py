@@ -28,5 +28,11 @@ class JobSettings(Section):
     """The longest pause between two attempts."""
     drain_seconds: float = Field(default=30.0, ge=0, le=86_400)
     """How long a worker that is told to stop waits for what it runs. What is not done then is queued again."""
+    schedules_per_user: int = Field(default=100, ge=0, le=100_000)
+    """Schedules that one user may have."""
+    schedule_seconds: float = Field(default=60.0, ge=60, le=86_400)
+    """The least time between two firings of a schedule."""
+    schedule_failures: int = Field(default=5, ge=1, le=1_000)
+    """A schedule whose jobs failed this often in a row is paused, and its user notified."""
     keep_days: float = Field(default=30.0, gt=0, le=36_500)
     """How long jobs that are over can be looked at."""

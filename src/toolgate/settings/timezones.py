@@ -8,7 +8,8 @@ from pydantic import AfterValidator, Field
 from toolgate.settings.section import Section
 
 
-def _known_zone(name: str) -> str:
+def known_zone(name: str) -> str:
+    """The name of a time zone. Raises ValueError if there is none of it."""
     try:
         if name != "UTC":  # which is known also where no time zones are installed
             ZoneInfo(name)
@@ -17,7 +18,7 @@ def _known_zone(name: str) -> str:
     return name
 
 
-Timezone = Annotated[str, AfterValidator(_known_zone)]
+Timezone = Annotated[str, AfterValidator(known_zone)]
 """An IANA name, such as Africa/Kigali."""
 
 
