@@ -14,7 +14,7 @@ from toolgate.jobs.queue import JobQueue
 from toolgate.model import Actor, new_id
 from toolgate.store import schedules as table
 from toolgate.store.database import Store
-from toolgate.store.schedules import NameTaken, QueueFull, ScheduleRow, TooManySchedules
+from toolgate.store.schedules import QueueFull, ScheduleNameTaken, ScheduleRow, TooManySchedules
 from toolgate.store.sealed_values import Seal
 from toolgate.tasks import finish
 
@@ -150,7 +150,7 @@ class Schedules:
                 retryable=False,
                 suggestion="Remove one, or raise the setting jobs.schedules_per_user.",
             ) from None
-        except NameTaken:
+        except ScheduleNameTaken:
             words = f"User {row.user_id} has a schedule named {quoted(row.name, MAX_NAME_CHARS)} already."
             raise Failed("VALIDATION_ERROR", words, suggestion="Give another name, or remove that one first.") from None
 

@@ -51,7 +51,7 @@ class TooManySchedules(Exception):
     """A user has as many schedules as they may have."""
 
 
-class NameTaken(Exception):
+class ScheduleNameTaken(Exception):
     """A user has a schedule of this name."""
 
 
@@ -69,7 +69,7 @@ def add(row: ScheduleRow, most: int) -> Transaction[None]:
             raise TooManySchedules
     sql, values = insert("schedules", row._asdict())
     if not (yield from is_any(f"{sql} ON CONFLICT DO NOTHING RETURNING id", values)):
-        raise NameTaken
+        raise ScheduleNameTaken
 
 
 def get(id: str, tenant: str | None = None) -> Transaction[ScheduleRow | None]:
