@@ -12,9 +12,9 @@ import pytest
 
 from toolgate import Actor, App, tool
 from toolgate.errors import CallError, Failed
-from toolgate.jobs.firing import ScheduleFiring
 from toolgate.jobs.handlers import JobContext, job_handler
 from toolgate.jobs.schedules import Schedule
+from toolgate.jobs.timer import ScheduleTimer
 from toolgate.model import RateLimit
 from toolgate.settings import load_settings
 from toolgate.store import schedules as table
@@ -100,8 +100,8 @@ async def acts(app: App) -> list[tuple[str, dict[str, Any]]]:
     return [(row[2], orjson.loads(row[7])) for row in await app.audit.latest(200) if "schedule." in row[2]]
 
 
-def tick_of(app: App) -> ScheduleFiring:
-    return ScheduleFiring(app.parts.store, app.parts.schedules, app.parts.events.record)
+def tick_of(app: App) -> ScheduleTimer:
+    return ScheduleTimer(app.parts.store, app.parts.schedules, app.parts.events.record)
 
 
 async def test_a_schedule_fires_at_its_times(clock: SetClock, database: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from toolgate.app.job_handlers import (
 from toolgate.app.schedule_check import ScheduleCheck
 from toolgate.app.workflow_jobs import ExecuteWorkflow
 from toolgate.errors import Failed
-from toolgate.jobs import firing, tool_calls
+from toolgate.jobs import timer, tool_calls
 from toolgate.jobs.handlers import JobContext, JobHandlers
 from toolgate.jobs.job import Job
 from toolgate.jobs.qstash import QStash
@@ -103,5 +103,5 @@ def make_worker(parts: "Parts", concurrency: int | None = None) -> JobWorker:
     """A worker for this process; it is not started."""
     runner = JobRunner(parts.store, parts.jobs, parts.providers.everywhere)
     engine = StoreEngine(parts.store, parts.jobs, parts.presence, concurrency or parts.settings.jobs.concurrency)
-    tick = firing.ScheduleFiring(parts.store, parts.schedules, parts.events.record).tick
+    tick = timer.ScheduleTimer(parts.store, parts.schedules, parts.events.record).tick
     return JobWorker(parts.store, parts.jobs, runner, parts.presence, engine, tick)

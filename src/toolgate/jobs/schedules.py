@@ -1,4 +1,4 @@
-"""Schedules: jobs that are queued again and again, at the times of a cron line. `firing` queues them."""
+"""Schedules: jobs that are queued again and again, at the times of a cron line. `timer` queues them."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Firing: queues the jobs of schedules when their times come, and pauses schedules whose jobs keep failing.
+"""The timer of schedules: queues their jobs when their times come, and pauses schedules whose jobs keep failing.
 
 Every worker does so. A schedule whose time passed while no worker ran fires once, late; one whose last job is not over lets
 the time pass, so that what waits for a person, or is slow, does not pile up.
@@ -33,7 +33,7 @@ logger = logging.getLogger("toolgate.jobs")
 Note = Callable[[str, Actor, str, dict[str, Any]], Awaitable[None]]
 
 
-class ScheduleFiring:
+class ScheduleTimer:
     """Looks at all schedules of the store."""
 
     def __init__(self, store: Store, schedules: Schedules, note: Note) -> None:
