@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tests.event_brokers import NatsServer, kafka_mock, nats_server
 from tests.schema_image import copy_schemas
 from tests.servers import Postgres, Redis, postgres, redis
 from toolgate.store.database import open_store
@@ -139,3 +140,31 @@ def own_redis() -> Iterator[Redis]:
     """A Redis that the test may kill."""
     with redis() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def nats_url() -> Iterator[str]:
+    """The URL of a NATS server for this process, started when the first test asks for it."""
+    with nats_server() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def kafka_url() -> Iterator[str]:
+    """The URL of librdkafka's mock of a Kafka cluster."""
+    with kafka_mock() as cluster:
+        yield cluster.url
+
+
+@pytest.fixture
+def own_nats() -> Iterator[NatsServer]:
+    """A NATS server that the test may kill."""
+    with nats_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["nats", "kafka"])
+def stream_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an event stream: a real NATS server, and Kafka by its protocol."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url

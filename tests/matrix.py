@@ -30,6 +30,7 @@ STORES = ("sqlite", "memory", "sqlite and redis", "redis", "postgres", "postgres
 POLICY_ENGINES = ("embedded", "opa", "oracle")
 JAILS = ("bubblewrap", "namespaces", "landlock")
 USERS = ("root", "ordinary")
+EVENT_STREAMS = ("nats", "kafka")
 # Revisions of MCP among them, and the two ways of the client over HTTP: with and without a session of the SDK.
 TRANSPORTS = (
     "2026-07-28", "modern", "new", "quick", "modern quick", "http", "stdio", "session", "modern session",
@@ -49,7 +50,7 @@ def axes() -> Axes:
     # The best jail that works here: without bubblewrap it is another than in CI.
     jails = sorted(JAILS, key=lambda jail: not all(map(is_there, needed_by_jail(jail))))
     users = USERS if os.geteuid() == 0 else USERS[::-1]
-    return STORES, POLICY_ENGINES, jails, users, TRANSPORTS
+    return STORES, POLICY_ENGINES, jails, users, TRANSPORTS, EVENT_STREAMS
 
 
 def is_left_to_matrix(cases: list[dict[str, Any]], choices: Axes) -> list[bool]:

@@ -47,6 +47,7 @@ ROOMS = {
     "sandbox": Room(4, 1.3, "jails, custom tools"),
     "undo": Room(4, 3.0, "backups of changes"),
     "workflow": Room(4, 4.1, "workflows of n8n as tools"),
+    "events": Room(4, 5.2, "calls over Kafka and NATS"),
     "gates": Room(5, 0.0, "one room per decision"),
     "registry": Room(5, 1.1, "@tool, catalog, schemas"),
     "runners": Room(5, 2.2, "attempts, breaker, threads"),

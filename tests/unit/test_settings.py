@@ -22,6 +22,8 @@ from toolgate.settings import (
     WorkflowSettings,
     load_settings,
 )
+from toolgate.settings.events import EventKeySettings
+from toolgate.settings.policy import ToolSettings
 from toolgate.settings.qstash import QStashActor
 from toolgate.settings.workflows import WorkflowRetrySettings
 
@@ -36,6 +38,8 @@ BY_NAME: dict[str, type[Section]] = {
     "qstash.jobs.<name>.": QStashActor,
     "workflows.<name>.": WorkflowSettings,
     "workflows.<name>.retry.": WorkflowRetrySettings,
+    "events.keys.<name>.": EventKeySettings,
+    "tools.<name>.": ToolSettings,
 }
 """Groups of which there are as many as somebody names."""
 
@@ -68,7 +72,7 @@ def test_a_setting_is_on_the_page_with_default_variable_and_meaning(name: str, d
 
 def test_the_page_has_no_setting_that_does_not_exist() -> None:
     names = {line.split("`")[1] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")}
-    assert names - {name for name, _ in all_settings()} == {"tools.<name>.enabled"}
+    assert names - {name for name, _ in all_settings()} == set()
 
 
 # -- layers

@@ -24,6 +24,7 @@ from toolgate.coordination.redis import Redis
 from toolgate.documents.library import DocumentLibrary
 from toolgate.documents.reader import DocumentReader
 from toolgate.embeddings import Embedder
+from toolgate.events.calls import EventCalls
 from toolgate.extras import require
 from toolgate.gates.approval.approvers import Approvers
 from toolgate.gates.approval.consent import Consent
@@ -126,6 +127,7 @@ class Parts:
         self._make_models()
         self._make_workflows()
         self._make_servers(keeps_servers)
+        self._make_event_calls()
         self._make_gates()
         self.jobs = make_queue(self)
         self.qstash = make_qstash(self)
@@ -204,6 +206,7 @@ class Parts:
             self.hooks.instance,
             costs={"deep_reasoning": cost_of(settings.model)},
             hosts={"npm": settings.npm.reach(settings.registries.npm)},
+            sent_out=frozenset(name for name, tool in settings.tools.items() if tool.route == "events"),
         )
         self.catalog = Catalog(
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
@@ -360,6 +363,11 @@ class Parts:
         )
         self.mcp_tools.lists_by_itself = self.servers_engine.restarts_by_itself = keeps_servers
         self.execution.runners["mcp"] = McpRunner(self.mcp_tools)
+
+    def _make_event_calls(self) -> None:
+        """Calls over the event stream."""
+        self.event_calls = EventCalls(self.settings.events, self.server_secrets.find)
+        self.execution.runners["events"] = self.event_calls.runner
 
     def _make_gates(self) -> None:
         """The gates that people govern: money, approvals, idempotency keys."""

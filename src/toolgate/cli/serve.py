@@ -27,6 +27,7 @@ def serve(
     """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""
 
     require("serve")
+    from toolgate.app.event_stream import taking_events
     from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
 
     async def ready(url: str, http: "HttpApp") -> None:
@@ -39,7 +40,7 @@ def serve(
 
     async def main() -> int:
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-        async with opened(ctx, serving=True, **({"serve": given} if given else {})) as app:
+        async with opened(ctx, serving=True, **({"serve": given} if given else {})) as app, taking_events(app):
             await http_server.serve(app, ready)
         return 0
 

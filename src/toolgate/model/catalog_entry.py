@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.model.definition import TIERS, Auth, CacheRule, RateLimit, Retry, Tier, Tool, UnitCost
 
@@ -96,10 +97,23 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """True if a call of it is queued, and run by a worker."""
     operations: "dict[str, Entry] | None" = None
     """By value of the argument `operation`, the entry that governs such a call; None if the tool has no operations."""
+    is_sent_out: bool = False
+    """True if its calls are run by whoever takes them from the event stream."""
 
     def of_call(self, arguments: Any) -> "Entry":
         """The entry that governs a call with these arguments, which are valid: the tool's own, or that of its operation."""
         return self if self.operations is None else self.operations[arguments["operation"]]
+
+    @property
+    def governed_elsewhere(self) -> "Entry":
+        """The entry for a call that another Toolgate asked about, counted and charged for: here it is only run. Policy,
+        arguments, secrets, output and record are looked after as ever."""
+        inner = self.operations
+        return replace(
+            self, asks=None, priced=False, fixed_nano=0, unit_cost=None, capability_nano=0, free_calls=None,
+            rate_limit=None, cache=None, background=False,
+            operations=None if inner is None else {name: one.governed_elsewhere for name, one in inner.items()},
+        )  # fmt: skip
 
     @property
     def riskiest(self) -> "Entry":

@@ -227,6 +227,9 @@ class Tool(FrozenModel):
     declared_tokens: int | None = None
     program: ToolProgram | None = None
     """The code of a tool of kind sandbox."""
+    route: Literal["events"] | None = None
+    """`events`: calls are not run here but published to the event stream, and their results awaited from it. Whoever takes
+    them from there runs them."""
 
     @field_validator("name")
     @classmethod

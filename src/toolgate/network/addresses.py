@@ -21,6 +21,14 @@ LOCAL_SUFFIXES = ("localhost", "local", "localdomain", "internal", "intranet", "
 """Endings of names that no public DNS server answers for: whatever answers is inside."""
 
 
+def is_loopback(host: str) -> bool:
+    """Tells whether a host is this machine, by its address or by the name localhost."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def split_port(text: str) -> tuple[str, int | None]:
     """Host and port of `host:port` or `[v6]:port`, in lower case. Raises ValueError."""
     found = re.fullmatch(r"\[([0-9a-f:.]+)\](?::([0-9]{1,5}))?|([^\[\]:]+)(?::([0-9]{1,5}))?", text.lower())

@@ -37,6 +37,7 @@ from toolgate.pipeline.stage_marks import mark
 
 logger = logging.getLogger("toolgate")
 UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
+GOVERNED = "asked, counted and charged for where it was sent from"
 
 
 class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
@@ -78,6 +79,8 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
     async def _way_in(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> bool:
         """From the call to its raw output. True: what comes of it is known already, and nothing was run. A phase in which no
         hook and no gate has anything to do for the call is left out: to enter it costs more than to look."""
+        if call.governed:
+            entry = ctx.entry = entry.governed_elsewhere
         hooked = not on.empty
         has_key = call.idempotency_key is not None and call.background is None  # else its job has it
         comes_again = call.approval is not None or has_key or call.place is not None
@@ -92,7 +95,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         if hooked or costs or entry.asks is not None or call.spending_limit is not None:
             ctx.decision = (reason, await self._agree(ctx, call, entry, on, costs))
         else:
-            ctx.decision = (reason, UNASKED[entry.tier])
+            ctx.decision = (reason, GOVERNED if call.governed else UNASKED[entry.tier])
         if (entry.background or call.background is not None) and call.job is None and call.parent is None:
             await self._enqueue(ctx, entry, costs)
             return True
@@ -171,7 +174,10 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             await on.will_check_consent(ctx)
         if costs:
             await self.estimate_money(ctx, entry)
-        words = UNASKED[entry.tier] if entry.asks is None else await self.ask(ctx, call, entry, costs=costs)
+        if entry.asks is not None:
+            words = await self.ask(ctx, call, entry, costs=costs)
+        else:
+            words = GOVERNED if call.governed else UNASKED[entry.tier]
         if call.spending_limit is not None:
             self.spending.enter(ctx, entry, call.spending_limit)
         return words

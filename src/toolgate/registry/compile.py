@@ -71,6 +71,8 @@ class DefinitionRules(msgspec.Struct, frozen=True):
     """By the names of settings, the hosts that they name (`reaches`)."""
     costs: Mapping[str, Cost] = msgspec.field(default_factory=dict)
     """Built-in tools whose price is a setting."""
+    sent_out: frozenset[str] = frozenset()
+    """Tools whose calls go out over the event stream, besides those whose definition says so."""
 
 
 NO_RULES = DefinitionRules()
@@ -218,6 +220,7 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
         hosts=hosts,
         background=tool.background,
+        is_sent_out=tool.route == "events" or tool.name in rules.sent_out,
     )
     return _with_operations(entry, takes.text, rules) if tool.operations else entry
 
@@ -280,6 +283,8 @@ def _tier(tool: Tool, rules: DefinitionRules) -> Tier:
         raise refuse("retry", "what code did before it failed would be done again")
     if tool.pure and tool.requires_auth is not None:
         raise refuse("pure", "a pure tool is given no secret, so it cannot require one")
+    if tool.route is not None and tool.source == "dynamic":
+        raise refuse("route", "a dynamic tool runs here: who sends one in does not choose where calls go")
     floor = rules.kinds.get(tool.kind, TIERS[-1]) if tool.source == "dynamic" else None
     if floor is not None and tool.requires_auth is not None:
         raise refuse("requires_auth", "a dynamic tool cannot name a credential")

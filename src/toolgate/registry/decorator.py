@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from decimal import Decimal
 from functools import lru_cache
 from types import CodeType
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -42,7 +42,7 @@ MAX_TITLE_CHARS = 128
 OPTIONS = (
     "name", "title", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit",
     "concurrency", "requires_auth", "requires_permission", "capabilities", "hooks", "documentation", "tags", "target",
-    "pure", "errors", "examples", "operations", "alias_of", "background",
+    "pure", "errors", "examples", "operations", "alias_of", "background", "route",
 )  # fmt: skip
 """What `@tool` takes, as it is documented."""
 keeps_going: ContextVar[bool] = ContextVar("keeps_going", default=False)
@@ -99,6 +99,7 @@ def tool(
     operations: Mapping[str, Tier | Operation] | None = None,
     alias_of: str | None = None,
     background: bool | None = None,
+    route: Literal["events"] | None = None,
 ) -> Callable[[Code], Code]: ...
 def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> Any:
     """Declares a function, or a class with an `execute` method, as a tool. It stays what it was and can be called.
@@ -131,6 +132,7 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
         operations: The tier of each value of its argument `operation`, or an `Operation`; `tier` is what lists show.
         alias_of: The tool that it is a second name of: models are shown the first alone.
         background: True if its calls always run as jobs: whoever calls it is given the job's id.
+        route: `events` has its calls run by whoever takes them from the event stream.
 
     Raises `DefinitionError`, with the path of every fault.
     """

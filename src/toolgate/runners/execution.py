@@ -38,9 +38,7 @@ class Execution:
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages) -> Any:
         """Runs the tool: most have one attempt, without a breaker and without hooks."""
-        runner = self.runners.get(entry.kind)
-        if runner is None:
-            raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {entry.kind!r}.")
+        runner = self._runner(ctx, entry)
         if entry.target is not None or entry.retry is not None or not on.empty:
             return await self._run_attempts(runner, ctx, entry, arguments, on)
         if on.will_execute:  # a mark, where there are no hooks
@@ -55,6 +53,15 @@ class Execution:
             mark(ctx, (ATTEMPT_FAILED, error.code))
             raise error from _origin(error, raised)
         return ctx.result
+
+    def _runner(self, ctx: InvokeContext, entry: Entry) -> Runner:
+        """The runner of the tool's kind; or the one that sends calls out, unless the call was sent here that way: then it is
+        run here, with whatever it calls."""
+        kind = "events" if entry.is_sent_out and ctx.call.door != "events" else entry.kind
+        runner = self.runners.get(kind)
+        if runner is None:
+            raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {kind!r}.")
+        return runner
 
     async def _run_attempts(
         self, runner: Runner, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], on: Stages

@@ -24,8 +24,8 @@ VARIABLE_PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", TRUST}
 """Variables with our prefix that are read elsewhere."""
 SECRET_PREFIX = "TOOLGATE_SECRET_"
-BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use", "tenants", "workflows"}
-"""Groups whose names somebody else gave: of tools, servers, variables, headers, secrets, tenants, workflows."""
+BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use", "tenants", "workflows", "keys"}
+"""Groups whose names somebody else gave: of tools, servers, variables, headers, secrets, tenants, workflows, keys."""
 VERBATIM = {"input_schema", "output_schema"}
 """Settings that are JSON Schemas, in which names are what they are."""
 AMONG_TOOLS = {"show_token_costs", "auto_load_custom_tools", "max_execution_time"}

@@ -1,12 +1,12 @@
 """Settings of the language model that tools ask: who serves it, under which name, at which price."""
 
-import ipaddress
 from decimal import Decimal
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from toolgate.network.addresses import is_loopback
 from toolgate.settings.secrets import SECRET_NAME
 from toolgate.settings.section import Section
 
@@ -83,7 +83,7 @@ class ModelSettings(ModelChoice):
     def _keys_are_encrypted(self) -> "ModelSettings":
         for choice in (self, *map(self.of, self.tenants)):
             parts = urlsplit(choice.address)
-            if choice.secret is not None and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+            if choice.secret is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
                 raise ValueError(
                     "base_url must begin with https://, since a key is sent there: http:// is for this machine, "
                     "or for a server that wants no key (secret: null)"
@@ -94,10 +94,3 @@ class ModelSettings(ModelChoice):
         """The model of a tenant."""
         own = self.tenants.get(tenant)
         return self if own is None else self.model_copy(update=own.model_dump(exclude_unset=True))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,6 +1,7 @@
 """Settings of what is allowed: the policy, what an organisation enforces, files and commands."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,6 +13,8 @@ class ToolSettings(Section):
     """Settings of one tool; what the store says (CLI, API, console) wins over them."""
 
     enabled: bool | None = None
+    route: Literal["events"] | None = None
+    """`events`: its calls are published to the event stream (`events`), and run by whoever takes them from there."""
 
 
 class EnforcementSettings(Section):

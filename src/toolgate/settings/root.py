@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from toolgate.model import TOOL_NAME, Tier
 from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
+from toolgate.settings.events import EventSettings
 from toolgate.settings.git import GitSettings
 from toolgate.settings.health import HealthSettings
 from toolgate.settings.jobs import JobSettings
@@ -46,7 +47,7 @@ class Settings(Section):
     opa_url: str | None = None
     """`http://host:8181`: an OPA server decides in place of the policy engine in this process."""
     tools: dict[str, ToolSettings] = Field(default_factory=dict)
-    """Per tool: `enabled`."""
+    """Per tool: `enabled`, and `route: events`, which has its calls run by way of the event stream."""
     python_tools: tuple[Path, ...] | None = None
     """Folders of Python files with tools; None: `tools` in `home`."""
     auto_load_custom_tools: bool = True
@@ -116,6 +117,7 @@ class Settings(Section):
     workflows: dict[str, WorkflowSettings] = Field(default_factory=dict)
     """Workflows of the n8n server that are tools, by the name of the tool. One that has the name of a workflow that Toolgate
     knows (send_email, create_calendar_event, send_notification) takes its place."""
+    events: EventSettings = EventSettings()
 
     _read_from: Path | None = None
     """The file that was read."""

@@ -1,12 +1,12 @@
 """Settings of the external services that built-in tools use: where each of them is reached. Credentials are secrets, not
 settings."""
 
-import ipaddress
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from toolgate.network.addresses import is_loopback
 from toolgate.settings.section import Section
 
 PROJECT_REF = r"^[a-z0-9]{1,40}$"
@@ -20,16 +20,9 @@ def _service_url(url: str) -> str:
         raise ValueError("must be an address such as https://api.example.com")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ValueError("must have no user, password, query or fragment")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ValueError("must begin with https://: a credential is sent to it, and http:// is for this machine only")
     return url.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 ServiceUrl = Annotated[str, AfterValidator(_service_url)]

@@ -18,6 +18,7 @@ from toolgate import __version__
 from toolgate.app.app import App
 from toolgate.app.checks import Check, ask_policy
 from toolgate.app.checks.builtin_tools import builtin_checks
+from toolgate.app.checks.events import event_checks
 from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.models import model_checks
 from toolgate.app.checks.qstash import qstash_checks
@@ -428,6 +429,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("tool", _health_checks),
     ("policy", _policy),
     ("redis", _redis),
+    ("events", event_checks),
     ("credentials", _vaults),
     ("waiting", _waiting),
     ("sandbox", _sandbox),

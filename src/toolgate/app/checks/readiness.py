@@ -44,7 +44,14 @@ class Readiness:
             asked.append(answers("redis", app.parts.redis.ping, PROBE_SECONDS))
         if app.settings.n8n.base_url is not None:
             asked.append(n8n_check(app, PROBE_SECONDS))
+        if app.settings.events.url is not None:
+            asked.append(self._events())
         return [*await asyncio.gather(*asked), *(known() for known in self._known), *self._servers()]
+
+    async def _events(self) -> Check:
+        """Calls of the other doors are served without it."""
+        found = await answers("events", lambda: self._app.parts.event_calls.stream().ping(), PROBE_SECONDS)
+        return found if found.status == "ok" else found._replace(status="warning")
 
     async def _policy(self) -> None:
         """The engine must answer; what it says of a tool that can't exist does not matter here."""
