@@ -139,7 +139,7 @@ class KafkaStream:
         return StreamError(f"Kafka at {', '.join(self._settings.addresses)} cannot be reached: {words}.")
 
 
-class _Progress:
+class _PartitionProgress:
     """How far a partition is handled."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class _KafkaConsumer:
         self._lanes: dict[tuple[int, bytes], asyncio.Task[None]] = {}
         """By partition and key, the last message of it."""
         self._handling = BackgroundTasks()
-        self._progress: dict[TopicPartition, _Progress] = {}
+        self._progress: dict[TopicPartition, _PartitionProgress] = {}
         self._moved = asyncio.Event()
         self._consumer: AIOKafkaConsumer | None = None
         self._task = start_task(self._run())
@@ -215,7 +215,7 @@ class _KafkaConsumer:
                 continue
             found = await consumer.getmany(timeout_ms=POLL_MS, max_records=room)
             for partition, records in found.items():
-                progress = self._progress.setdefault(partition, _Progress())
+                progress = self._progress.setdefault(partition, _PartitionProgress())
                 for record in records:
                     if progress.begin(record.offset):
                         self._begin(consumer, partition, progress, record)
@@ -252,7 +252,11 @@ class _KafkaConsumer:
                 progress.is_ours = False
 
     def _begin(
-        self, consumer: "AIOKafkaConsumer", partition: "TopicPartition", progress: _Progress, record: "ConsumerRecord"
+        self,
+        consumer: "AIOKafkaConsumer",
+        partition: "TopicPartition",
+        progress: _PartitionProgress,
+        record: "ConsumerRecord",
     ) -> None:
         lane = (partition.partition, record.key or b"")
         before = self._lanes.get(lane) if record.key else None
@@ -268,7 +272,7 @@ class _KafkaConsumer:
         self,
         consumer: "AIOKafkaConsumer",
         partition: "TopicPartition",
-        progress: _Progress,
+        progress: _PartitionProgress,
         record: "ConsumerRecord",
         before: "asyncio.Task[None] | None",
     ) -> None:
