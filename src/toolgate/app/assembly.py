@@ -127,7 +127,6 @@ class Parts:
         self._make_models()
         self._make_workflows()
         self._make_servers(keeps_servers)
-        self._make_event_calls()
         self._make_gates()
         self.jobs = make_queue(self)
         self.qstash = make_qstash(self)
@@ -337,7 +336,7 @@ class Parts:
         return tuple(value for value in found if value is not None)
 
     def _make_servers(self, keeps_servers: bool) -> None:
-        """MCP servers, and their tools in the catalog."""
+        """MCP servers, with their tools in the catalog, and the event stream."""
         settings = self.settings
         self.servers_engine = UpstreamServers(
             secrets=self.server_secrets.find,
@@ -362,12 +361,8 @@ class Parts:
             enabled=settings.mcp.enabled,
         )
         self.mcp_tools.lists_by_itself = self.servers_engine.restarts_by_itself = keeps_servers
-        self.execution.runners["mcp"] = McpRunner(self.mcp_tools)
-
-    def _make_event_calls(self) -> None:
-        """Calls over the event stream."""
-        self.event_calls = EventCalls(self.settings.events, self.server_secrets.find)
-        self.execution.runners["events"] = self.event_calls.runner
+        self.event_calls = EventCalls(settings.events, self.server_secrets.find)
+        self.execution.runners |= {"mcp": McpRunner(self.mcp_tools), "events": self.event_calls.runner}
 
     def _make_gates(self) -> None:
         """The gates that people govern: money, approvals, idempotency keys."""

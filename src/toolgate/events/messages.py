@@ -52,7 +52,7 @@ class EventRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def call(self, actor: Actor, timeout: float, *, governed: bool) -> Call:
         return Call(
             new_id(), self.tool, self.arguments, actor, self.session, self.idempotency_key or self.id, timeout=timeout,
-            door=DOOR, request_id=self.id, governed=governed,
+            door=DOOR, request_id=self.id, governed=governed, is_counted=governed,
         )  # fmt: skip
 
 
