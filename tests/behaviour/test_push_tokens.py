@@ -63,13 +63,14 @@ async def test_tokens_belong_to_their_user(open_app: Open, database: str) -> Non
             assert await app.push_tokens.list(actor=stranger) == []
             assert await app.push_tokens.remove(phone.id, actor=stranger) is None
             assert await app.push_tokens.remove("phone", actor=stranger) is None
-        assert (await app.push_tokens.remove("phone", actor=ANN)) == found[0]
+        await app.push_tokens.add("ntfys://ntfy.example.com/twin", phone.id, actor=ANN)
+        assert (await app.push_tokens.remove(phone.id, actor=ANN)) == found[0], "an id comes before a name"
+        assert (await app.push_tokens.remove(phone.id, actor=ANN)) is not None
         assert (await app.push_tokens.remove(other.id, actor=ANN)) == found[1]
         assert await app.push_tokens.list(actor=ANN) == []
         added, removed = await acts(app, "push_token.added"), await acts(app, "push_token.removed")
-        assert (
-            sorted(act["name"] for act in added) == sorted(act["name"] for act in removed) == sorted(["phone", other.name])
-        )
+        names = sorted(["phone", other.name, phone.id])
+        assert sorted(act["name"] for act in added) == sorted(act["name"] for act in removed) == names
         assert "topic" not in f"{added}{removed}"
 
 

@@ -120,4 +120,5 @@ def _token_row(one: PushToken) -> list[Part]:
 def _row(one: Notification) -> list[Part]:
     failed: Part = (", ".join(one.failed), "red")
     at = shown(datetime.fromisoformat(one.created_at))
-    return [one.id, at, one.user, one.persona or "", one.message, ", ".join(one.delivered), failed]
+    message = one.message if one.title is None else f"{one.title}: {one.message}"
+    return [one.id, at, one.user, one.persona or "", message, ", ".join(one.delivered), failed]

@@ -35,9 +35,7 @@ MAX_REQUESTS = 4
 MAX_ANSWER_BYTES = 100_000
 GONE_STATUSES = frozenset({404, 410})
 PASSING_STATUSES = frozenset({408, 425, 429})
-_GONE_WORDS = re.compile(
-    rb"INVALID_TOKEN|UNREGISTERED|InvalidRegistration|NotRegistered|BadDeviceToken|DeviceTokenNotForTopic|InvalidProviderToken"
-)
+_GONE_WORDS = re.compile(rb"INVALID_TOKEN|UNREGISTERED|InvalidRegistration|NotRegistered|BadDeviceToken")
 _SCHEME = re.compile(r"([a-z0-9]{1,32})://", re.ASCII)
 
 Verdict = Literal["delivered", "gone", "passing", "failed"]

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from toolgate.store.database import Transaction
-from toolgate.store.sql import column, columns, insert, is_any, made, select
+from toolgate.store.sql import column, columns, insert, is_any, made, select, value
 
 OWN = "tenant_id = :tenant AND user_id = :user"
 
@@ -53,11 +53,14 @@ def listed(tenant: str, user: str) -> Transaction[list[PushTokenRow]]:
 
 
 def remove(id_or_name: str, tenant: str, user: str) -> Transaction[PushTokenRow | None]:
-    """Removes a token of a user, by id or name; gives what was removed."""
-    rows = yield (
-        f"DELETE FROM push_tokens WHERE {OWN} AND (id = :named OR name = :named) RETURNING {columns(PushTokenRow)}",
-        {"tenant": tenant, "user": user, "named": id_or_name},
+    """Removes a token of a user, by id or, if none has that, by name; gives what was removed."""
+    named = {"tenant": tenant, "user": user, "named": id_or_name}
+    id = yield from value(
+        f"SELECT id FROM push_tokens WHERE {OWN} AND (id = :named OR name = :named) "
+        "ORDER BY CASE WHEN id = :named THEN 0 ELSE 1 END LIMIT 1",
+        named,
     )
+    rows = yield f"DELETE FROM push_tokens WHERE id = :id RETURNING {columns(PushTokenRow)}", {"id": id}
     return made(PushTokenRow, rows[0]) if rows else None
 
 
