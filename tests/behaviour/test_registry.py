@@ -62,7 +62,7 @@ async def test_tools_come_with_toolgate_from_a_folder_and_from_installed_package
         app.register(divide)
         assert await names(app, "python") == {"mine", "offered_one", "offered_deep", "divide"}
         assert {"echo", "timestamp", "calculator", "datetime"} <= await names(app, "builtin")
-        assert await names(app) == await names(app, "python") | await names(app, "builtin")
+        assert await names(app) == {name for one in ("python", "builtin", "workflow") for name in await names(app, one)}
         assert await names(app, "mcp") == set()
         assert [(await app.invoke(name)).output for name in ("mine", "offered_one", "offered_deep")] == [
             "mine", "offered_one", "offered_deep",

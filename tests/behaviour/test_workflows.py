@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.builtin_tools import WORKFLOWS
 from tests.loopback import Asked, Said, Site, site
 from tests.services import Answer, failed, hang_up, never, records, scripted
-from toolgate import Actor, App
-from toolgate.errors import SettingsError
+from toolgate import Actor, App, tool
+from toolgate.errors import DefinitionError, SettingsError
 from toolgate.settings import Settings
 from toolgate.settings.workflows import WEBHOOK_PATH
 from toolgate.testing import memory_app
@@ -366,3 +366,40 @@ async def test_an_answer_that_repeats_the_secret_is_masked() -> None:
     async with n8n(echo) as (app, _):
         outcome = await app.invoke("send_email", MAIL, actor=ANN)
     assert SECRET not in json.dumps(outcome.to_dict())
+
+
+@tool(name="send_email", tier="read_only")
+async def own_mail(to: str) -> str:
+    """Send a mail in a way of one's own."""
+    return f"own {to}"
+
+
+@pytest.mark.parametrize("base_url", [None, "http://127.0.0.1:9"])
+async def test_a_python_tool_of_the_same_name_is_taken_without_a_word(base_url: str | None) -> None:
+    async with memory_app(n8n={"base_url": base_url}) as app:
+        app.register(own_mail)
+        assert (await app.invoke("send_email", {"to": "bob"})).output == "own bob"
+        assert bool(app.tools.problems) is (base_url is not None)
+    first = memory_app(n8n={"base_url": base_url})
+    first.register(own_mail)
+    async with first as app:
+        assert (await app.invoke("send_email", {"to": "bob"})).output == "own bob"
+        assert app.tools.problems == []
+
+
+@pytest.mark.parametrize("base_url", [None, "http://127.0.0.1:9"])
+async def test_a_later_source_takes_the_name_only_where_there_is_no_server(base_url: str | None, tmp_path: Path) -> None:
+    (tmp_path / "home" / "tools").mkdir(parents=True, mode=0o700)
+    code = "export async function execute() { return 1; }"
+    own = {"name": "send_email", "description": "Mine.", "schema": {"type": "object"}, "code": code}
+    (tmp_path / "home" / "tools" / "mail.yml").write_text(json.dumps(own))
+    async with App.open(home=tmp_path / "home", entry_points=False, n8n={"base_url": base_url}) as app:
+        found = app.tools.get("send_email", actor=ANN).tool
+        assert found.source == ("custom" if base_url is None else "workflow"), app.tools.problems
+        mine = {"name": "create_calendar_event", "description": "Mine.", "kind": "sandbox", "program": {"code": code}}
+        await app.policy.allow_adding_tools("builder")
+        builder = Actor("acme", "builder", "ann")
+        with pytest.raises(DefinitionError):
+            await app.tools.add_dynamic(mine, builder)
+        with pytest.raises(DefinitionError):
+            await app.tools.add_dynamic({"name": "hook", "description": "Mine.", "kind": "workflow"}, builder)

@@ -144,5 +144,5 @@ class Lifecycle:
         if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
             refusal = self._parts.project.refusal
             sources.extend(FolderSource(folder, rules, refusal) for folder in settings.python_folders)
-        sources.append(WorkflowSource(settings.n8n, settings.workflows, rules))
+        sources.append(WorkflowSource(settings.n8n, settings.workflows, rules, self._parts.catalog.names()))
         return sources

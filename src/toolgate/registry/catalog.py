@@ -4,7 +4,7 @@ What the store says of tools (flags) is given to it by `App`, which also tells i
 but enabled or not; whether a persona may is `policy`'s.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, KeysView, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -76,11 +76,12 @@ class Catalog:
     # -- filling it
 
     def add(self, entry: Entry) -> None:
-        """Put a tool in. The name must be free: for a taken one, the source that comes first in SOURCES keeps it."""
+        """Put a tool in. The name must be free: for a taken one, the source that comes first in SOURCES keeps it, unless
+        what has it gives way to whatever else there is for all tenants."""
         tool = entry.tool
         holder = self._dynamic.get(tool.tenant, {}) if tool.tenant else self._entries
         taken = holder.get(tool.name) or self._entries.get(tool.name)
-        if taken is not None:
+        if taken is not None and (tool.tenant or not getattr(taken.implementation, "gives_way", False)):
             if SOURCES.index(tool.source) >= SOURCES.index(taken.tool.source):
                 raise _taken(taken, tool.name)
             self.note(ToolProblem(origin(taken), str(_taken(entry, tool.name))))
@@ -214,7 +215,7 @@ class Catalog:
             "runs_code": entry.runs_code,
         }
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> KeysView[str]:
         """The tools that are there for all tenants."""
         return self._entries.keys()
 

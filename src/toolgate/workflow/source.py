@@ -1,6 +1,6 @@
 """The tools that are workflows: those that Toolgate knows, and those of the settings, which win where names are the same."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ class Webhook(NamedTuple):
     """The time after which a workflow that is not waited for counts as timed out."""
     check_output: Validator | None = None
     """Of what it reports at its end."""
+    gives_way: bool = False
+    """True of a workflow that nobody asked for and no server runs: a tool of somebody's own may take its name."""
 
 
 def output_fault(entry: Entry | None, output: Any) -> str | None:
@@ -50,7 +52,15 @@ class WorkflowSource:
 
     name = KIND
 
-    def __init__(self, n8n: N8nSettings, workflows: Mapping[str, WorkflowSettings], rules: DefinitionRules) -> None:
+    def __init__(
+        self,
+        n8n: N8nSettings,
+        workflows: Mapping[str, WorkflowSettings],
+        rules: DefinitionRules,
+        taken: Container[str] = (),
+    ) -> None:
+        """`taken`: names of tools that are there already."""
+        self._taken = taken
         self._n8n = n8n
         self._workflows = workflows
         self._rules = rules
@@ -58,8 +68,8 @@ class WorkflowSource:
     def load(self) -> Iterable[Entry | ToolProblem]:
         """The entries of all workflows, and what is wrong with those of the settings."""
         for known in STANDARD:
-            if known.name not in self._workflows:
-                yield self._entry(_standard_fields(known), Webhook(known.webhook_path))
+            if known.name not in self._workflows and known.name not in self._taken:
+                yield self._entry(_standard_fields(known), Webhook(known.webhook_path, gives_way=self._n8n.base_url is None))
         yield from self._of_settings()
 
     def _of_settings(self) -> Iterator[Entry | ToolProblem]:
