@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from tests.behaviour.nesting import Bench
 from tests.behaviour.test_mcp_server_tasks import ASKS, HAS, SOON, Client
 from tests.mcp_clients import key_for
 from tests.serving import Site, serving
-from toolgate import Actor, App, tool
+from toolgate import Actor, App, InvokeContext, tool
 from toolgate.mcp.server import task_call, task_records, tasks
+from toolgate.model import Cost
 from toolgate.store.database import Transaction, now
 
 pytestmark = pytest.mark.requirement("MCP-4", "TIER-6")
@@ -267,3 +269,46 @@ async def test_a_task_that_cannot_go_on_ends_and_keeps_no_other_from_it(stage: S
         assert failed["error"]["data"]["code"] == "OUTCOME_UNKNOWN"
         assert (await client.until(good, "completed"))["result"]["content"][0]["text"] == "did good"
     assert stage.bench.effects == {"risky good": 1}
+
+
+async def test_what_was_under_way_is_made_again_only_if_it_does_nothing_but_read(stage: Stage) -> None:
+    began: list[str] = []
+
+    @tool(tier="read_only")
+    async def reads() -> str:
+        """Look."""
+        return await begin("reads")
+
+    @tool(tier="read_only", cost=Cost(fixed=Decimal("0.01")))
+    async def costs() -> str:
+        """Look, for money."""
+        return await begin("costs")
+
+    @tool(tier="read_only")
+    async def calls(ctx: InvokeContext) -> str:
+        """Look, and perhaps have others write."""
+        return await begin("calls" if ctx.id else "")
+
+    @tool(tier="write")
+    async def writes() -> str:
+        """Write."""
+        return await begin("writes")
+
+    async def begin(name: str) -> str:
+        began.append(name)
+        await stage.enough.wait()
+        return name
+
+    tools = (reads, costs, calls, writes)
+    async with stage.app() as (app, site):
+        app.tools.register_many(tools)
+        client = Client(site, await key_for(app, ADA))
+        ids = {one.__name__: (await client.call(one.__name__))["taskId"] for one in tools}
+    stage.enough.set()
+    async with stage.app() as (app, site):
+        app.tools.register_many(tools)
+        client = Client(site, client._key)
+        ended = {name: await client.until(id, "failed", "completed", "cancelled") for name, id in ids.items()}
+        assert ended.pop("reads")["result"]["content"][0]["text"] == "reads"
+        assert {one["error"]["data"]["code"] for one in ended.values()} == {"OUTCOME_UNKNOWN"}
+    assert sorted(began) == ["calls", "costs", "reads", "reads", "writes"]

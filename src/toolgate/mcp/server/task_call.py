@@ -16,7 +16,7 @@ from toolgate.mcp.server.identity import Credential, actor_id
 from toolgate.mcp.server.results import INTERNAL_ERROR, JsonObject, ProtocolError
 from toolgate.mcp.server.task_records import TaskRecords, TaskRequest, TaskSnapshot
 from toolgate.store.database import now
-from toolgate.tasks import start_task
+from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.caller import ClientCaller
@@ -146,13 +146,24 @@ class Task:
 
     async def keep(self) -> bool:
         """Puts the call on record, once; False if too many of its owner's are."""
+        if not self.is_kept:
+            await finish(self._keep())  # so that it is known whether it is
+        return self.is_kept
+
+    async def _keep(self) -> None:
         async with self._recording:
             if not self.is_kept:
                 self._is_new = False
                 self.is_kept = await self._records.add(self)
                 if self._is_new:
                     self._change()
-        return self.is_kept
+
+    async def forget(self) -> None:
+        """Removes the call from the record, if it is there: its client has the result, or went away before it was told."""
+        async with self._recording:
+            if self.is_kept:
+                self.is_lost = True
+                await self._records.drop(self.id)
 
     def _change(self) -> None:
         self._is_new = True

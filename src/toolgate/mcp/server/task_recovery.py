@@ -90,8 +90,8 @@ class TaskRecovery:
 
 
 def only_reads(entry: Entry) -> bool:
-    """True of a tool that changes nothing, also not by calling others."""
-    if entry.riskiest.tier != "read_only":
+    """True of a tool that changes nothing, also not by calling others, and costs nothing."""
+    if entry.riskiest.tier != "read_only" or entry.priced or entry.free_calls is not None:
         return False
     if entry.kind == "local":
         return entry.implementation.context_parameter is None and entry.implementation.instance is None

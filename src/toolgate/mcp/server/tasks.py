@@ -106,11 +106,15 @@ class Tasks:
             return await running  # it has ended, or too many tasks are kept
         except asyncio.CancelledError:
             running.cancel()
+            self._tasks.pop(task.id, None)
+            start_task(task.forget(), unheard=True)  # its client went away
             raise
         finally:
             task.is_attended = False
             if running.done() and not (task.is_task and task.begun.is_set()):
-                await self._forget(task)
+                self._tasks.pop(task.id, None)
+                if task.is_kept:
+                    await task.forget()
 
     def _go_on(self, task: Task, running: "asyncio.Future[JsonObject]") -> JsonObject:
         """Answers the request of a call that goes on."""
@@ -121,11 +125,6 @@ class Tasks:
         if not task.begun.is_set():
             task.begin()
         return {"resultType": "task", **task.created()}
-
-    async def _forget(self, task: Task) -> None:
-        self._tasks.pop(task.id, None)
-        if task.is_kept:
-            await self._records.drop(task.id)
 
     def _has_room(self) -> bool:
         """True if one more call may be kept."""
@@ -248,8 +247,7 @@ class Tasks:
         for task in left:
             task.is_left = True
         await stop_tasks(*(task.running for task in self._tasks.values()))
-        for task in self._tasks.values():
-            await task.written()
+        await asyncio.gather(*(task.written() for task in self._tasks.values()))
         for task in left:
             with contextlib.suppress(StoreError):  # it counts as another's once this process counts as dead
                 await self._records.release(task)
