@@ -16,6 +16,7 @@ from tests.behaviour.test_mcp_server_tasks import ASKS, HAS, SOON, Client
 from tests.conformance.gateway import fixture_server
 from tests.serving import META, Site
 from tests.terminal import SCRIPT, Terminal
+from toolgate.store.database import Transaction, open_store
 
 pytestmark = pytest.mark.requirement("MCP-4", "TIER-6")
 QUICK = {
@@ -160,7 +161,7 @@ async def test_a_task_is_answered_for_by_another_process(servers: Servers) -> No
         id = (await here.call("risky", text="three", password="hunter2"))["taskId"]
         [(name, question)] = (await there.until(id, "input_required"))["inputRequests"].items()
         assert "hunter2" in question["params"]["message"]
-        assert b"hunter2" not in stored(servers)
+        assert "hunter2" not in await stored(servers)
         ticked = {name: TICKED, "nothing": TICKED}
         unable = await Client(second, key, ASKS)("tasks/update", taskId=id, inputResponses=ticked)
         assert unable["code"] == -32602
@@ -170,9 +171,21 @@ async def test_a_task_is_answered_for_by_another_process(servers: Servers) -> No
         assert servers.did == ["note one", "note two", "risky three hunter2"]
 
 
-def stored(servers: Servers) -> bytes:
-    """The files of a database that is one."""
-    return b"".join(file.read_bytes() for file in servers.terminal.folder.glob("toolgate.db*"))
+async def stored(servers: Servers) -> str:
+    """All that is on record of tasks and approvals, and the files of a database that is one."""
+
+    def read() -> Transaction[list[Any]]:
+        tasks = yield "SELECT * FROM mcp_tasks", {}
+        answers = yield "SELECT * FROM mcp_task_answers", {}
+        return [tasks, answers, (yield "SELECT * FROM approvals", {})]
+
+    store = open_store(servers.database)
+    await store.start()
+    rows = await store.read(read())
+    await store.close()
+    assert "risky" in str(rows[0])
+    files = b"".join(file.read_bytes() for file in servers.terminal.folder.glob("toolgate.db*"))
+    return f"{rows} {files.decode('latin-1')}"
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
@@ -195,7 +208,7 @@ async def test_a_task_that_waits_for_a_person_goes_on_once_after_a_restart(
         assert done[0]["result"] == done[1]["result"] and done[0]["status"] == "completed"
         assert bool(done[0]["result"].get("isError")) is not bool(ran)
         assert ("rejected" in str(done[0]["result"])) is not bool(ran)
-    assert servers.did == ["risky one hunter2"] * ran and b"hunter2" not in stored(servers)
+    assert servers.did == ["risky one hunter2"] * ran and "hunter2" not in await stored(servers)
 
 
 async def test_a_task_waits_on_in_another_process_until_a_person_answers(servers: Servers) -> None:

@@ -312,3 +312,20 @@ async def test_what_was_under_way_is_made_again_only_if_it_does_nothing_but_read
         assert ended.pop("reads")["result"]["content"][0]["text"] == "reads"
         assert {one["error"]["data"]["code"] for one in ended.values()} == {"OUTCOME_UNKNOWN"}
     assert sorted(began) == ["calls", "costs", "reads", "reads", "writes"]
+
+
+async def test_a_result_is_on_record_without_its_secrets(stage: Stage) -> None:
+    @tool(tier="read_only")
+    async def tells() -> dict[str, str]:
+        """Tell too much."""
+        await stage.enough.wait()
+        return {"password": "hunter2", "name": "ada"}
+
+    async with stage.app() as (app, first), stage.app() as (_, second):
+        app.register(tells)
+        key = await key_for(app, ADA)
+        id = (await Client(first, key).call("tells"))["taskId"]
+        stage.enough.set()
+        assert (await Client(second, key).until(id, "completed"))["result"]["structuredContent"]["name"] == "ada"
+        record = str(await rows(app, "SELECT * FROM mcp_tasks"))
+        assert "ada" in record and "hunter2" not in record
