@@ -28,9 +28,8 @@ NOTE = {"text": "The office of Acme is in Lisbon."}
 
 @asynccontextmanager
 async def opened(home: Path, port: int = 0, **settings: Any) -> AsyncIterator[App]:
-    network = {"allow": [f"127.0.0.1:{port}"]} if port else {}
-    push = {"seconds": 5, "push": {"kinds": ["json"]}}
-    settings = {"entry_points": False, "jobs": QUICKLY, "notify": push, "network": network, **settings}
+    notify = {"seconds": 5, "push": {"kinds": ["json"], "allow": [f"127.0.0.1:{port}"] if port else []}}
+    settings = {"entry_points": False, "jobs": QUICKLY, "notify": notify, **settings}
     async with App.open(os.devnull, home=home, **settings) as app:
         app.approvals.add_approver(lambda _request: True)
         yield app

@@ -33,10 +33,10 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
 
     @asynccontextmanager
     async def opened(port: int = 0, **settings: Any) -> AsyncIterator[App]:
-        push = {"kinds": ["json", "ntfy", "ntfys"], **settings.pop("push", {})}
+        allow = [f"127.0.0.1:{port}"] if port else []
+        push = {"kinds": ["json", "ntfy", "ntfys"], "allow": allow, **settings.pop("push", {})}
         notify = {"seconds": 5, **settings.pop("notify", {}), "push": push}
-        allow = {"allow": [f"127.0.0.1:{port}"]} if port else {}
-        async with App.open(os.devnull, home=tmp_path / "home", notify=notify, network=allow, **settings) as app:
+        async with App.open(os.devnull, home=tmp_path / "home", notify=notify, **settings) as app:
             app.approvals.add_approver(lambda _request: True)
             yield app
 
@@ -193,6 +193,13 @@ async def test_no_kind_is_allowed_unless_a_setting_names_it(open_app: Open) -> N
     for kind in ("file", "exec", "dbus", "syslog", "mailto", "mqtt", "windows", "apprise", "*"):
         with pytest.raises(SettingsError):
             App.open(os.devnull, notify={"push": {"kinds": [kind]}})
+
+
+async def test_hosts_that_tools_may_reach_are_not_for_tokens(open_app: Open) -> None:
+    async with open_app(network={"allow": ["127.0.0.1:8080"]}) as app:
+        with pytest.raises(Denied, match="private network") as refused:
+            await app.push_tokens.add("json://127.0.0.1:8080/x")
+        assert refused.value.suggestion == "An operator can allow it: `notify.push.allow: [127.0.0.1:8080]`."
 
 
 async def test_a_kind_that_is_no_longer_allowed_is_not_sent_to(open_app: Open) -> None:

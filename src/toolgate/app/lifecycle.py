@@ -97,6 +97,7 @@ class Lifecycle:
         held(parts.consent.close)
         held(parts.budgets.close)
         held(parts.http.close)
+        held(parts.push_tokens.close)
         held(parts.event_calls.close)
         held(parts.health.stop)
         held(parts.invocations.stop)

@@ -6,6 +6,7 @@ from toolgate.conversation.channels import Channels
 from toolgate.conversation.notifications import Notifications
 from toolgate.conversation.push_sender import PushSender
 from toolgate.conversation.push_tokens import PushTokens
+from toolgate.network.http_client import HttpClient
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 def make_push_tokens(parts: "Parts") -> PushTokens:
     """The push tokens of all users."""
     notify = parts.settings.notify
-    sender = PushSender(parts.http, notify.push.kinds, notify.seconds)
+    http = HttpClient(notify.push.allow, parts.settings.network.ports)
+    sender = PushSender(http, notify.push.kinds, notify.seconds)
     return PushTokens(parts.store, sender, notify.push.tokens, parts.events.record)
 
 

@@ -91,6 +91,10 @@ class PushSender:
         self._executor: DaemonExecutor | None = None
         self._tenants: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
 
+    async def close(self) -> None:
+        """Lets go of lookups that are under way."""
+        await self._http.close()
+
     async def check(self, url: str) -> str:
         """The kind of a URL. Raises InvalidInput or Denied for one that may not be added."""
         kind = self._kind(url)
@@ -193,6 +197,7 @@ def _check(url: str, kind: str, judge: Callable[[str], None], seconds: float) ->
         try:
             judge(asked.url or "")
         except (CallError, ToolError) as error:
+            error.suggestion = error.suggestion and error.suggestion.replace("network.allow", "notify.push.allow")
             refused.append(error)
         raise _Stopped
 

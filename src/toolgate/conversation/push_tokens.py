@@ -46,6 +46,7 @@ class PushTokens:
     def __init__(self, store: Store, sender: PushSender, most: int, record: Record) -> None:
         self._store = store
         self._sender = sender
+        self.close = sender.close
         self._most = most
         self._record = record
         self._seal = Seal(store, PURPOSE)

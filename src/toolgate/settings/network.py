@@ -1,6 +1,8 @@
 """Settings of the network: what built-in tools may reach over HTTP, the search engine, and agents."""
 
-from pydantic import Field, field_validator
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, field_validator
 
 from toolgate.errors import ToolgateError
 from toolgate.network.allowed_hosts import MAX_HOSTS, parse_host_rule
@@ -8,23 +10,26 @@ from toolgate.network.urls import parse_url
 from toolgate.settings.section import Section
 
 
+def _hosts_with_port(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    for host in hosts:
+        rule = parse_host_rule(host)
+        if rule.wildcard or rule.port is None:
+            raise ValueError(f"{host!r} must be one host with its port, such as wiki.example.com:8443")
+    return hosts
+
+
+PrivateHosts = Annotated[tuple[str, ...], Field(max_length=MAX_HOSTS), AfterValidator(_hosts_with_port)]
+"""Hosts that may be reached although their address is private, each with its port."""
+
+
 class NetworkSettings(Section):
     """The hosts that the built-in tools may reach over HTTP, besides public ones."""
 
-    allow: tuple[str, ...] = Field(default=(), max_length=MAX_HOSTS)
+    allow: PrivateHosts = ()
     """Hosts that may be reached although their address is private, each with its port: `wiki.example.com:8443`,
     `10.0.0.5:80`."""
     ports: tuple[int, ...] = (443, 80)
     """Ports of public hosts that may be reached."""
-
-    @field_validator("allow")
-    @classmethod
-    def _hosts_with_port(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        for host in hosts:
-            rule = parse_host_rule(host)
-            if rule.wildcard or rule.port is None:
-                raise ValueError(f"{host!r} must be one host with its port, such as wiki.example.com:8443")
-        return hosts
 
     @field_validator("ports")
     @classmethod

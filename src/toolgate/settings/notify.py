@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from toolgate.settings.network import PrivateHosts
 from toolgate.settings.section import Section
 
 PushKind = Literal[
@@ -31,6 +32,9 @@ class PushSettings(Section):
 
     kinds: tuple[PushKind, ...] = ()
     """The kinds of services, by the scheme of their apprise URLs: `[ntfys, pover]`. None: users can add no tokens."""
+    allow: PrivateHosts = ()
+    """Hosts that they may lead to although their address is private, each with its port: `ntfy.example.com:8443`. Those of
+    `network.allow` are for tools, which a policy governs, and not for tokens."""
     tokens: int = Field(default=10, ge=1, le=100)
     """How many a user may have."""
 
