@@ -270,9 +270,9 @@ async def test_others_do_not_see_an_invocation() -> None:
 async def test_what_is_reported_is_masked_and_checked_as_an_output_is() -> None:
     async with n8n(TAKEN) as (app, server):
         id, key = await started(app, server)
-        await report(app, id, key, said(output={"pages": 1, "password": "hunter2-hunter2", "echo": f"got {SECRET}"}))
+        await report(app, id, key, said(output={"pages": 1, "password": "hunter2-hunter2", "echo": f"got {SECRET} {key}"}))
         output = (await got(app, id)).output
-        assert output["pages"] == 1
+        assert output["pages"] == 1 and key not in json.dumps(output)
         assert SECRET not in json.dumps(output) and "hunter2" not in json.dumps(output)
         id, key = await started(app, server)
         await report(app, id, key, said(output={"chapters": 1}))
@@ -409,3 +409,21 @@ async def test_a_workflow_that_reports_a_failure_is_started_again_as_its_policy_
     assert len(server.asked) == 2 and done.attempts == 1
     ids = {asked.json["_metadata"]["callback"]["invocationId"] for asked in server.asked}
     assert len(ids) == 2
+
+
+@pytest.mark.requirement("JOB-1")
+async def test_a_job_whose_workflow_nobody_agreed_to_waits_for_a_person() -> None:
+    async with loopback.site(scripted([Said(200, {"sent": True})])) as server:
+        workflow = {**REPORT, "timeout": 30, "output_schema": None}
+        async with memory_app(n8n={"base_url": server.url}, workflows={"report": workflow}) as app, app.jobs.worker():
+            job = await app.jobs.enqueue("execute_workflow", {"workflow": "report", "input": {"number": 1}}, actor=ANN)
+            async with asyncio.timeout(20):
+                while (await app.jobs.get(job.id, actor=ANN)).state != "waiting":
+                    await asyncio.sleep(0.02)
+            assert server.asked == []
+            approval = (await app.jobs.get(job.id, actor=ANN)).approval
+            assert approval is not None
+            await app.approvals.answer(approval, True, actor=Actor("acme", user="boss"))
+            done = await app.jobs.wait(job.id, 20, actor=ANN)
+    assert done.state == "done", done.error
+    assert len(server.asked) == 1

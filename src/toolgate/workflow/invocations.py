@@ -150,7 +150,8 @@ class Invocations:
 
     async def _ending(self, row: InvocationRow, said: callbacks.Callback) -> InvocationEnd:
         """The report as it is kept: secrets masked, as in the outcome of a call."""
-        known = (*self._secrets(_actor(row), row.workflow), *self._known.get(row.id, ()))
+        secrets = self._secrets(_actor(row), row.workflow)
+        known = (*secrets, *self._known.get(row.id, ()), await self.keys.of(row.id))
         error: dict[str, Any] | None = None
         if not said.success:
             error = {"code": "N8N_ERROR", "message": said.message or "The workflow failed."}
