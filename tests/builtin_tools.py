@@ -8,10 +8,10 @@ BUILTIN = frozenset(
         "read_file", "write_file", "list_directory", "create_directory", "parse_typescript", "analyze_dependencies",
         "validate_json", "type_check", "rest_api_call", "supabase_query", "stripe_create_payment", "sendgrid_send_email",
         "vercel_deploy", "npm_install", "git_commit", "execute_command", "docker_run",
-        # BUILTIN-4, but for call_subordinate and scheduler
+        # BUILTIN-4, but for call_subordinate
         "memory_load", "memory_save", "memory_delete", "memory_forget", "echo", "timestamp", "code_execute", "file_read",
         "http_fetch", "canvas_append", "document_ingest", "response", "notify_user", "search_engine", "document_query",
-        "a2a_chat", "behaviour_adjustment",
+        "a2a_chat", "behaviour_adjustment", "scheduler",
         # BUILTIN-5
         "file_operations", "file_search", "bash_execution", "git",
         # beside vercel_deploy, with a credential of its own; and programs that call tools

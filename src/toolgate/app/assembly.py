@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from toolgate.app.argument_checks import ArgumentChecks
-from toolgate.app.background import add_handlers, make_qstash, make_queue, make_schedules
+from toolgate.app.background import add_handlers, make_qstash, make_queue, make_scheduled_calls, make_schedules
 from toolgate.app.events import Events
 from toolgate.app.log_heads import open_heads
 from toolgate.app.notifications import make_notifications, make_push_tokens
@@ -132,6 +132,7 @@ class Parts:
         self.qstash = make_qstash(self)
         self.schedules = make_schedules(self)
         self._make_pipeline()
+        self.scheduled_calls = make_scheduled_calls(self)
         add_handlers(self)
         self.health = ToolHealth(self, on_schedule=keeps_servers)
         self._make_telemetry()

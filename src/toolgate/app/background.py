@@ -22,10 +22,12 @@ from toolgate.jobs.job import Job
 from toolgate.jobs.qstash import QStash
 from toolgate.jobs.queue import JobQueue
 from toolgate.jobs.runner import JobRunner
+from toolgate.jobs.scheduled_calls import ScheduledCalls
 from toolgate.jobs.schedules import Schedules
 from toolgate.jobs.tool_calls import ToolCalls
 from toolgate.jobs.worker import JobWorker, StoreEngine
 from toolgate.model import Actor
+from toolgate.pipeline.rehearsal import rehearse
 from toolgate.timezones import Timezones
 
 if TYPE_CHECKING:
@@ -97,6 +99,18 @@ async def enqueue(parts: "Parts", type: str, payload: Mapping[str, Any], **how: 
 def make_schedules(parts: "Parts") -> Schedules:
     """The schedules that queue jobs."""
     return Schedules(parts.store, parts.jobs, parts.providers.everywhere[Timezones].of)
+
+
+def make_scheduled_calls(parts: "Parts") -> ScheduledCalls:
+    """Schedules of calls; the tool `scheduler` has them too."""
+    made = ScheduledCalls(
+        parts.schedules,
+        rehearse=partial(rehearse, parts.pipeline),
+        has_key=ScheduleCheck(parts.store, parts.now).has_key,
+        record=parts.events.record,
+    )
+    parts.providers.everywhere[ScheduledCalls] = made
+    return made
 
 
 def make_worker(parts: "Parts", concurrency: int | None = None) -> JobWorker:

@@ -6,19 +6,15 @@ from datetime import datetime
 from typing import Any
 
 from toolgate.app.facets import Facet
-from toolgate.app.schedule_check import ScheduleCheck
 from toolgate.errors import Failed
 from toolgate.jobs.job import Job
 from toolgate.jobs.schedules import Schedule, schedule_of
-from toolgate.jobs.tool_calls import TYPE, payload_of
-from toolgate.model import LOCAL, LOCAL_DOORS, Actor, Call, new_id
-from toolgate.pipeline.rehearsal import rehearse
+from toolgate.jobs.tool_calls import TYPE
+from toolgate.model import LOCAL, Actor, Call, new_id
 from toolgate.store.schedules import ScheduleRow
 from toolgate.tasks import uninterrupted
 
 SCHEDULES_PAGE = 1_000
-SCHEDULER = "scheduler"
-"""The tool that adds schedules: none may add others by itself."""
 
 
 class SchedulesFacet(Facet):
@@ -65,17 +61,9 @@ class SchedulesFacet(Facet):
         actor = actor or LOCAL
         place = None if workspace is None else os.path.realpath(workspace)
         call = Call(new_id(), tool, arguments, actor, session, door=door, workspace=place)
-        found = await rehearse(self._parts.pipeline, call)
-        if found.entry.name == SCHEDULER:
-            raise Failed("VALIDATION_ERROR", "A schedule cannot add schedules.")
-        payload = {**payload_of(call), "tool": found.entry.name, "arguments": found.arguments}
-        needs_key = door not in LOCAL_DOORS and await ScheduleCheck(self._parts.store, self._parts.now).has_key(actor)
-        added = await self._parts.schedules.add(
-            cron, TYPE, payload, actor=actor, label=found.entry.name, name=name, timezone=timezone,
-            shown={**payload, "arguments": found.shown}, max_runs=max_runs, until=until, needs_key=needs_key,
-        )  # fmt: skip
-        await self._note("schedule.added", actor, added)
-        return added
+        return await self._parts.scheduled_calls.add(
+            cron, call, name=name, timezone=timezone, max_runs=max_runs, until=until
+        )
 
     @uninterrupted
     async def add_job(
@@ -99,7 +87,7 @@ class SchedulesFacet(Facet):
         added = await self._parts.schedules.add(
             cron, type, payload, actor=actor, label=type, name=name, timezone=timezone, max_runs=max_runs, until=until
         )
-        await self._note("schedule.added", actor, added)
+        await self._parts.scheduled_calls.note("schedule.added", actor, added)
         return added
 
     async def get(self, id_or_name: str, *, actor: Actor | None = None, all_users: bool = False) -> Schedule:
@@ -118,7 +106,7 @@ class SchedulesFacet(Facet):
         """Has a schedule fire no more until it is resumed. A job that it has queued is not affected."""
         actor = actor or LOCAL
         paused = await self._parts.schedules.pause(await self._find(id_or_name, actor, all_users), actor.user)
-        await self._note("schedule.paused", actor, paused)
+        await self._parts.scheduled_calls.note("schedule.paused", actor, paused)
         return paused
 
     @uninterrupted
@@ -126,7 +114,7 @@ class SchedulesFacet(Facet):
         """Has a schedule that is paused fire again, from its next time on."""
         actor = actor or LOCAL
         resumed = await self._parts.schedules.resume(await self._find(id_or_name, actor, all_users))
-        await self._note("schedule.resumed", actor, resumed)
+        await self._parts.scheduled_calls.note("schedule.resumed", actor, resumed)
         return resumed
 
     @uninterrupted
@@ -136,7 +124,7 @@ class SchedulesFacet(Facet):
         row = await self._find(id_or_name, actor, all_users)
         await self._parts.schedules.remove(row)
         removed = schedule_of(row)
-        await self._note("schedule.removed", actor, removed)
+        await self._parts.scheduled_calls.note("schedule.removed", actor, removed)
         return removed
 
     @uninterrupted
@@ -145,13 +133,8 @@ class SchedulesFacet(Facet):
         actor = actor or LOCAL
         row = await self._find(id_or_name, actor, all_users)
         job = await self._parts.schedules.run_now(row)
-        await self._note("schedule.run", actor, schedule_of(row))
+        await self._parts.scheduled_calls.note("schedule.run", actor, schedule_of(row))
         return job
 
     async def _find(self, id_or_name: str, actor: Actor, all_users: bool) -> ScheduleRow:
         return await self._parts.schedules.find(id_or_name, actor.tenant, None if all_users else actor.user)
-
-    async def _note(self, action: str, actor: Actor, schedule: Schedule) -> None:
-        tool = str(schedule.payload.get("tool", "")) if schedule.type == TYPE else ""
-        details = {"schedule": schedule.id, "name": schedule.name, "cron": schedule.cron, "timezone": schedule.timezone}
-        await self._parts.events.record(action, actor, tool, {**details, "for_user": schedule.user, "type": schedule.type})

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from toolgate.errors import Failed
+from toolgate.errors import Failed, StoreError
 from toolgate.jobs.cron import next_time, read_zone
 from toolgate.jobs.schedules import Schedules, moved_on, owner_of
 from toolgate.model import Actor
@@ -50,7 +50,12 @@ class ScheduleTimer:
         seen: tuple[datetime, str] | None = None
         while page := await self._store.read(table.due(at, seen, PAGE)):
             for row in page:
-                await self._fire(row, at)
+                try:
+                    await self._fire(row, at)
+                except StoreError:
+                    raise
+                except Exception:  # whatever is wrong with one keeps none of the others from firing
+                    logger.exception("schedule %s cannot fire", row.id)
             assert page[-1].next_at is not None
             seen = page[-1].next_at, page[-1].id
         due = await self._store.read(table.next_due())

@@ -68,13 +68,13 @@ class Secrets(HoldingGate):
         """Refuses a call that lacks a secret, before a person is asked about it. `hosts`: those that its command reaches."""
         if entry.auth is None and SECRET_MARK not in canonical:
             return
-        for name in _names_in(arguments):
+        for name in names_in(arguments):
             self._value(name, entry, actor, arguments, hosts)
         self.credential(entry, actor)
 
     def lacking(self, entry: Entry, arguments: Any, actor: Actor, hosts: Sequence[str] = ()) -> list[CallError]:
         """The errors that a call would be told, one for each secret that it needs and would not get."""
-        names = list(dict.fromkeys(_names_in(arguments)))
+        names = list(dict.fromkeys(names_in(arguments)))
         errors = [_error(self._value, name, entry, actor, arguments, hosts) for name in names]
         if entry.auth is not None and entry.auth.config_key not in names:
             errors.append(_error(self.credential, entry, actor))
@@ -206,7 +206,7 @@ def _error(look: Callable[..., object], *of: object) -> CallError | None:
     return None
 
 
-def _names_in(value: Any) -> Iterator[str]:
+def names_in(value: Any) -> Iterator[str]:
     """The names that references in a value give, at any depth."""
     return (found[1].strip() for text in texts_in(value) if "{{" in text for found in REFERENCE.finditer(text))
 
