@@ -1,17 +1,18 @@
 """`scheduler`: tasks at the times of a cron line: calls of tools, and reminders to the user."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
 from pydantic import Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from toolgate.errors import CallError, InvalidInput, ToolError
-from toolgate.jobs.scheduled_calls import ScheduledCalls
-from toolgate.jobs.schedules import Schedule
 from toolgate.model import Call, Capability, ErrorCase, Example, Operation, new_id
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
+
+if TYPE_CHECKING:
+    from toolgate.jobs.schedules import Schedule
 
 REMINDER = "notify_user"
 MAX_SHOWN_CHARS = 200
@@ -81,6 +82,8 @@ async def scheduler(
         operation: add needs task and schedule; cancel needs id.
         timezone: IANA name; else the user's.
     """
+    from toolgate.jobs.scheduled_calls import ScheduledCalls
+
     calls: ScheduledCalls = ctx.get(ScheduledCalls)
     try:
         match operation:
@@ -127,7 +130,7 @@ def _given(value: str | None, name: str, operation: str) -> str:
     return value
 
 
-def _shown(one: Schedule) -> ScheduledTask:
+def _shown(one: "Schedule") -> ScheduledTask:
     arguments = one.payload.get("arguments") or {}
     is_reminder = one.payload.get("tool") == REMINDER
     task = arguments.get("message") if is_reminder else orjson.dumps(
