@@ -16,6 +16,7 @@ from tests.behaviour.test_mcp_server_tasks import ASKS, HAS, SOON, Client
 from tests.mcp_clients import key_for
 from tests.serving import Site, serving
 from toolgate import Actor, App, InvokeContext, tool
+from toolgate.errors import StoreError
 from toolgate.mcp.server import task_call, task_records, tasks
 from toolgate.model import Cost
 from toolgate.store.database import Transaction, now
@@ -329,3 +330,19 @@ async def test_a_result_is_on_record_without_its_secrets(stage: Stage) -> None:
         assert (await Client(second, key).until(id, "completed"))["result"]["structuredContent"]["name"] == "ada"
         record = str(await rows(app, "SELECT * FROM mcp_tasks"))
         assert "ada" in record and "hunter2" not in record
+
+
+async def test_a_call_that_cannot_be_put_on_record_is_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: Any) -> bool:
+        raise StoreError("The disk is full.")
+
+    async with stage.app() as (app, site):
+        monkeypatch.setattr(app.mcp_tasks, "add", fails)
+        client = Client(site, await key_for(app, ADA))
+        told = await client.call("risky", text="a")
+        assert told["resultType"] == "complete" and told["structuredContent"]["status"] == "pending"
+        calling = asyncio.ensure_future(client.call("slow", text="y"))
+        while app.parts.running.count == 0:
+            await asyncio.sleep(0.01)
+        stage.enough.set()
+        assert (await asyncio.wait_for(calling, SOON))["content"][0]["text"] == "y" * 100

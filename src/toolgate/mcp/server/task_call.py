@@ -145,18 +145,22 @@ class Task:
     # -- its record
 
     async def keep(self) -> bool:
-        """Puts the call on record, once; False if too many of its owner's are."""
+        """Puts the call on record, once; False if too many of its owner's are, or it can't be: then it is waited for."""
         if not self.is_kept:
             await finish(self._keep())  # so that it is known whether it is
         return self.is_kept
 
     async def _keep(self) -> None:
         async with self._recording:
-            if not self.is_kept:
-                self._is_new = False
+            if self.is_kept:
+                return
+            self._is_new = False
+            try:
                 self.is_kept = await self._records.add(self)
-                if self._is_new:
-                    self._change()
+            except StoreError as error:
+                logger.warning("a call cannot be put on record as a task: %s", error)
+            if self._is_new:
+                self._change()
 
     async def forget(self) -> None:
         """Removes the call from the record, if it is there: its client has the result, or went away before it was told."""
