@@ -255,6 +255,7 @@ def test_a_wrong_setting_ends_the_examination_there(terminal: Terminal) -> None:
 def test_a_misspelt_variable_is_noticed(terminal: Terminal) -> None:
     terminal.set("TOOLGATE_HOEM", "elsewhere")
     terminal.set("TOOLGATE_SECRET_KEY", "not a setting, and right")
+    terminal.set("TOOLGATE_SERVER_SECRET_KEY", "not one either")
     assert troubles(terminal) == [("settings", "warning")]
     assert "Did you mean TOOLGATE_HOME?" in terminal("doctor").out
 

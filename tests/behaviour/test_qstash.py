@@ -18,6 +18,7 @@ from toolgate.app.checks.qstash import qstash_checks
 from toolgate.errors import Failed
 from toolgate.extras import MissingExtra
 from toolgate.jobs.handlers import JobContext, job_handler
+from toolgate.settings import load_settings
 from toolgate.store.database import Transaction
 
 pytestmark = pytest.mark.requirement("JOB-2")
@@ -44,7 +45,7 @@ async def opened(home: Path, **settings: Any) -> AsyncIterator[tuple[App, Site, 
         return int(ctx.payload["n"])
 
     whose = {"tenant": "acme", "persona": "clerk"}
-    qstash = {"url": PUBLIC, "jobs": {"count": whose, "lost": whose, "execute_tool": whose}, **settings.pop("qstash", {})}
+    qstash = {"url": PUBLIC, "take": {"count": whose, "lost": whose, "execute_tool": whose}, **settings.pop("qstash", {})}
     settings = {"entry_points": False, "jobs": {"serve": False}, "serve": {"port": 0}, **settings}
     async with App.open(os.devnull, home=home, qstash=qstash, **settings) as app, serving(app) as server:
         app.jobs.add_handler(count)
@@ -131,7 +132,7 @@ async def test_what_can_be_no_job_goes_to_the_dead_letters_of_qstash(
 
 
 async def test_no_type_is_taken_unless_a_setting_names_it(tmp_path: Path) -> None:
-    async with opened(tmp_path, qstash={"jobs": {}}) as (app, server, _ran):
+    async with opened(tmp_path, qstash={"take": {}}) as (app, server, _ran):
         for job_type in ("count", "send_notification", "generate_embedding", "nonsense"):
             answer = await server("POST", f"/jobs/{job_type}", delivery(job_type, BODY), BODY)
             assert (answer.status, answer.json["detail"]) == (489, "Jobs of this type are not taken from QStash.")
@@ -167,7 +168,7 @@ async def test_where_it_cannot_be_kept_qstash_is_to_try_again(
 async def test_a_job_goes_out_and_comes_back_when_it_is_due(tmp_path: Path, database: str) -> None:
     fake = FakeQStash()
     async with site(fake) as api:
-        out = {"send": ["count"], "jobs": {}, "base_url": api.url, "retries": 2}
+        out = {"send": ["count"], "take": {}, "base_url": api.url, "retries": 2}
         async with opened(tmp_path, database_url=database, qstash=out) as (app, server, ran):
             ada = Actor("acme", "analyst", "ada")
             job = await app.jobs.enqueue("count", {"n": 7}, actor=ada, key="k", delay=30)
@@ -237,7 +238,7 @@ async def test_doctor_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.M
         assert {check.status for check in checks} == {"warning"}
         told = " ".join(check.message for check in checks)
         assert all(name in told for name in ("QSTASH_TOKEN", "QSTASH_CURRENT", "QSTASH_NEXT", "cannot be reached"))
-    async with opened(tmp_path, qstash={"url": None, "jobs": {}}) as (app, _server, _ran):
+    async with opened(tmp_path, qstash={"url": None, "take": {}}) as (app, _server, _ran):
         assert [check async for check in qstash_checks(app)] == []
 
 
@@ -258,11 +259,18 @@ def fail(extra: str) -> None:
     raise MissingExtra(extra)
 
 
+def test_the_names_of_types_in_a_file_are_left_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "toolgate.yaml"
+    file.write_text("qstash: {url: https://x.example.com, bodyBytes: 2048, take: {sendReport: {tenant: acme}}}")
+    settings = load_settings(file).qstash
+    assert (list(settings.take), settings.body_bytes) == (["sendReport"], 2048)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"send": ["count"]}, {"url": "http://toolgate.example.com"}, {"base_url": "http://qstash.upstash.io"},
-        {"jobs": {"count": {}}}, {"jobs": {"co/unt": {"tenant": "acme"}}}, {"jobs": {"count": {"tenant": ""}}},
+        {"take": {"count": {}}}, {"take": {"co/unt": {"tenant": "acme"}}}, {"take": {"count": {"tenant": ""}}},
         {"token": "no name"}, {"url": "https://user:pass@toolgate.example.com"},
     ],
 )  # fmt: skip

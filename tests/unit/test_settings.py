@@ -35,7 +35,7 @@ BY_NAME: dict[str, type[Section]] = {
     "servers.<name>.tools.<tool>.": ServerToolSettings,
     "servers.<name>.oauth.": OAuthSettings,
     "notify.channels.<name>.": ChannelSettings,
-    "qstash.jobs.<name>.": QStashActor,
+    "qstash.take.<name>.": QStashActor,
     "workflows.<name>.": WorkflowSettings,
     "workflows.<name>.retry.": WorkflowRetrySettings,
     "events.keys.<name>.": EventKeySettings,

@@ -136,9 +136,9 @@ class QStash:
 
     def _actor(self, type: str) -> Actor:  # noqa: A002
         """Whose the jobs of a type are. Raises NotTaken if the settings do not say."""
-        whose = self._settings.jobs.get(type)
+        whose = self._settings.take.get(type)
         if whose is None or type == EXECUTE_TOOL:  # calls of tools come in by doors that ask what governs them
-            logger.warning("a job of type %s came from QStash, which the setting qstash.jobs does not allow", type)
+            logger.warning("a job of type %s came from QStash, which the setting qstash.take does not allow", type)
             raise NotTaken("Jobs of this type are not taken from QStash.")
         return Actor(whose.tenant, whose.persona, whose.user)
 

@@ -23,9 +23,12 @@ from toolgate.yamltext import EmptyYaml, YamlDocument, YamlError, read_yaml
 VARIABLE_PREFIX = "TOOLGATE_"
 NOT_SETTINGS = {"TOOLGATE_SETTINGS", "TOOLGATE_DEBUG", "TOOLGATE_SECRETS_KEY", TRUST}
 """Variables with our prefix that are read elsewhere."""
-SECRET_PREFIX = "TOOLGATE_SECRET_"
-BY_NAME = {"tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use", "tenants", "workflows", "keys"}
-"""Groups whose names somebody else gave: of tools, servers, variables, headers, secrets, tenants, workflows, keys."""
+SECRET_PREFIXES = ("TOOLGATE_SECRET_", "TOOLGATE_SERVER_SECRET_")
+BY_NAME = {
+    "tools", "tier_overrides", "tierOverrides", "servers", "env", "headers", "use", "tenants", "workflows", "keys", "take",
+}  # fmt: skip
+"""Groups whose names somebody else gave: of tools, servers, variables, headers, secrets, tenants, workflows, keys, types of
+jobs."""
 VERBATIM = {"input_schema", "output_schema"}
 """Settings that are JSON Schemas, in which names are what they are."""
 AMONG_TOOLS = {"show_token_costs", "auto_load_custom_tools", "max_execution_time"}
@@ -95,7 +98,7 @@ def _read(file: Path, *, named: bool) -> bytes | None:
 def variables_of_settings(environment: Mapping[str, str]) -> dict[str, list[str]]:
     """The variables with our prefix that would be settings, and the names of the settings that each leads to."""
     names = (name for name in sorted(environment) if name.startswith(VARIABLE_PREFIX) and name not in NOT_SETTINGS)
-    ours = (name for name in names if not name.startswith(SECRET_PREFIX))
+    ours = (name for name in names if not name.startswith(SECRET_PREFIXES))
     return {name: name.removeprefix(VARIABLE_PREFIX).lower().split("__") for name in ours}
 
 

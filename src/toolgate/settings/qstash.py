@@ -25,7 +25,7 @@ class QStashSettings(Section):
     url: ServiceUrl | None = None
     """The public address of this server, as QStash calls it: `https://toolgate.example.com`. It is part of what is signed.
     None: nothing is taken from QStash."""
-    jobs: dict[JobType, QStashActor] = Field(default_factory=dict)
+    take: dict[JobType, QStashActor] = Field(default_factory=dict)
     """The types of jobs that are taken from it, and whose they are: `{send_notification: {tenant: acme}}`."""
     send: tuple[JobType, ...] = ()
     """The types of jobs that `app.jobs.enqueue` hands to QStash, which brings them when they are due."""

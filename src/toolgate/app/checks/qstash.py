@@ -21,9 +21,9 @@ async def qstash_checks(app: App) -> AsyncIterator[Check]:
             lost = "no job is taken" if name == settings.signing_key else "jobs are refused once QStash changes its key"
             advice = f"`toolgate secrets set {name} --servers` sets it."
             yield Check("qstash", "warning", f"the secret {name} is not set: {lost}", advice)
-    unknown = sorted(name for name in settings.jobs if app.parts.jobs.handlers.get(name) is None)
+    unknown = sorted(name for name in settings.take if app.parts.jobs.handlers.get(name) is None)
     if unknown:
-        yield Check("qstash", "warning", f"no handler is here for jobs of type {', '.join(unknown)}", "Correct qstash.jobs.")
+        yield Check("qstash", "warning", f"no handler is here for jobs of type {', '.join(unknown)}", "Correct qstash.take.")
     if settings.send:
         if not find(settings.token):
             advice = f"`toolgate secrets set {settings.token} --servers` sets it."
