@@ -354,6 +354,16 @@ async def test_invocations_are_kept_by_every_database_and_over_a_restart(databas
     assert (found.state, found.output, found.execution_id) == ("success", {"pages": 3}, "4711")
 
 
+async def test_what_cannot_even_be_sent_is_not_said_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.network.http_client.is_installed", lambda _extra: False)
+    async with n8n(TAKEN) as (app, server):
+        error = failed(await app.invoke("report", {}, actor=ANN), "INVOCATION_ERROR")
+        (found,) = await app.workflows.list(actor=ANN)
+    assert "toolgate[http]" in str(error)
+    assert found.state == "not_started"
+    assert server.asked == []
+
+
 # -- as a job
 
 

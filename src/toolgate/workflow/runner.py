@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from toolgate.errors import CallError, Failed
+from toolgate.errors import CallError, Failed, ToolError
 from toolgate.model import Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.workflow.client import N8nClient, WorkflowRequest, idempotency_key
@@ -55,8 +55,8 @@ class WorkflowRunner:
         callback = {"invocationId": row.id, "url": f"{self._callback_url}{CALLBACK_PATH}{row.id}", "key": key}
         try:
             execution_id = await self._client.start(request._replace(callback=callback), ctx.credential, ctx.time_limit)
-        except CallError as error:
-            if error.code not in UNCLEAR:
+        except (CallError, ToolError) as error:
+            if error.code not in UNCLEAR or not error.charged:
                 await self._invocations.note_not_started(row.id, error.code, error.message)
                 raise
             ctx.log(f"n8n did not confirm the start: {error.message}", "warn")
