@@ -43,6 +43,7 @@ KEEP_REJECTED_SECONDS = 30 * 86_400.0
 PULL_SECONDS = 5.0
 """How long a consumer waits for a message before it asks again: by then it knows that a connection was lost."""
 IDLE_CONSUMER_SECONDS = 300.0
+SEND_AGAIN_SECONDS = 2.0
 PARTITIONS = re.compile(r"partition\((\d+),")
 ORDER_KEY = "toolgate-key"
 """The header that holds a message's key."""
@@ -65,13 +66,16 @@ class NatsStream:
     async def publish(self, topic: str, message: EventMessage) -> None:
         context = await self._ready(topic)
         subject = f"{topic}.session.{_token(message.key)}" if self._is_ordered(topic) else topic
-        headers = {**message.headers, ORDER_KEY: message.key}
-        if message.id is not None:
-            headers["Nats-Msg-Id"] = message.id
-        try:
-            await context.publish(subject, message.body, timeout=PUBLISH_SECONDS, headers=headers)
-        except Exception as error:
-            raise StreamError(f"NATS did not take a message: {described(error)}.") from error
+        # With an id the server stores it once, however often it is sent: what was sent into a connection that was just lost.
+        headers = {**message.headers, ORDER_KEY: message.key, "Nats-Msg-Id": message.id or new_id()}
+        deadline = asyncio.get_running_loop().time() + PUBLISH_SECONDS
+        while True:
+            try:
+                await context.publish(subject, message.body, timeout=SEND_AGAIN_SECONDS, headers=headers)
+                return
+            except Exception as error:
+                if not isinstance(error, TimeoutError) or asyncio.get_running_loop().time() >= deadline:
+                    raise StreamError(f"NATS did not take a message: {described(error)}.") from error
 
     async def consume(self, topic: str, group: str, handler: Handler, concurrency: int) -> Consumer:
         return _NatsConsumer(self, topic, group, handler, concurrency, self._settings.redeliver_seconds)
