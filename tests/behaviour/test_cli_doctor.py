@@ -398,3 +398,18 @@ def test_a_missing_extra_is_a_warning_with_the_way_to_get_it(terminal: Terminal,
     found = next(one for one in json.loads(done.out)["checks"] if one["name"] == name)
     assert found["status"] == "warning"
     assert "pip install 'toolgate[" in found["advice"]
+
+
+@pytest.mark.requirement("JOB-3", "DOOR-6")
+def test_an_event_stream_is_asked_and_only_its_own_line_turns(terminal: Terminal, nats_url: str) -> None:
+    terminal.set("TOOLGATE_EVENTS__URL", nats_url)
+    terminal.set("TOOLGATE_EVENTS__KEYS", '{"crm": {"secret": "CRM_KEY"}, "erp": {"secret": "ERP_KEY"}}')
+    terminal.set("TOOLGATE_SERVER_SECRET_CRM_KEY", "hunter2" * 8)
+    checks = [one for one in terminal("doctor", "--json").json["checks"] if one["name"] == "events"]
+    assert [one["status"] for one in checks] == ["ok", "warning"]
+    assert checks[0]["message"].startswith("NATS 2.")
+    assert "'erp'" in checks[1]["message"]
+    terminal.set("TOOLGATE_EVENTS__URL", "nats://127.0.0.1:1")  # where nobody listens
+    done = terminal("doctor", "--json")
+    assert [one["name"] for one in done.json["checks"] if one["status"] == "fault"] == ["events"]
+    assert "hunter2" not in done.out + done.err

@@ -266,8 +266,10 @@ async def test_no_more_calls_run_at_once_than_the_setting_says(tmp_path: Path, s
         assert most == 2
 
 
-async def test_a_call_that_waits_for_a_person_is_answered_twice(tmp_path: Path, settings: dict[str, Any]) -> None:
-    async with both(tmp_path, settings, approvals={"expire_seconds": 600}) as (app, caller):
+async def test_a_call_that_waits_for_a_person_is_answered_twice(
+    tmp_path: Path, settings: dict[str, Any], database: str
+) -> None:
+    async with both(tmp_path, settings, database_url=database) as (app, caller):
         yes, no = await caller.send("launch", {"number": 1}), await caller.send("launch", {"number": 2})
         for id, answer in ((yes, True), (no, False)):
             pending = (await caller.result(id))["pending"]

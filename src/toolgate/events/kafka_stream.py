@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolgate.errors import described
+from toolgate.errors import described, plural
 from toolgate.events.stream import (
     CONNECT_SECONDS,
     PUBLISH_SECONDS,
@@ -72,7 +72,7 @@ class KafkaStream:
                     await asyncio.sleep(0.05)
                 for partition in consumer.assignment():
                     await consumer.position(partition)
-        except Exception as error:
+        except BaseException as error:
             await _stopped(consumer)
             raise self._unreachable(error) from error
         return _KafkaFollower(topic, consumer, handler)
@@ -86,7 +86,7 @@ class KafkaStream:
             raise self._unreachable(error) from error
         if not known.brokers():
             raise self._unreachable(LookupError("it names no broker"))
-        return f"Kafka, {len(known.brokers())} brokers"
+        return f"Kafka, {plural(len(known.brokers()), 'broker')}"
 
     async def close(self) -> None:
         producer, self._producer = self._producer, None
@@ -113,7 +113,7 @@ class KafkaStream:
                 try:
                     async with asyncio.timeout(CONNECT_SECONDS):
                         await producer.start()
-                except Exception as error:
+                except BaseException as error:
                     await _stopped(producer)
                     raise self._unreachable(error) from error
                 self._producer = producer
@@ -134,7 +134,10 @@ class KafkaStream:
             }
         return {**options, "security_protocol": protocol}
 
-    def _unreachable(self, error: BaseException) -> StreamError:
+    def _unreachable(self, error: BaseException) -> BaseException:
+        """The error to raise; of a cancellation, itself."""
+        if not isinstance(error, Exception):
+            return error
         words = f"no answer within {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else described(error)
         return StreamError(f"Kafka at {', '.join(self._settings.addresses)} cannot be reached: {words}.")
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from toolgate.errors import described
+from toolgate.errors import described, plural
 from toolgate.events.stream import (
     CONNECT_SECONDS,
     PUBLISH_SECONDS,
@@ -88,7 +88,8 @@ class NatsStream:
     async def ping(self) -> str:
         client = await self._connected()
         info = await self._ask(client.jetstream().account_info())
-        return f"NATS {client.connected_server_version}, {info.streams} streams"
+        version = client.connected_server_version
+        return f"NATS {version.major}.{version.minor}.{version.patch}, {plural(info.streams, 'stream')}"
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -170,8 +171,10 @@ class NatsStream:
                     error_cb=_ignore,
                     **options,
                 )
-        except Exception as error:
+        except BaseException as error:
             await _abandon(client)
+            if not isinstance(error, Exception):  # whoever asked did not wait
+                raise
             words = f"no answer within {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else described(error)
             raise StreamError(f"NATS at {', '.join(settings.addresses)} cannot be reached: {words}.") from error
         return client

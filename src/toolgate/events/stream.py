@@ -18,7 +18,7 @@ REJECTED = ".rejected"
 """What the topic of messages that were put aside has after the name of their own."""
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 """The pauses before a message is given to its handler again; the last of them from then on."""
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
 PUBLISH_SECONDS = 10.0
 CANCEL_AGAIN_SECONDS = 0.2
 
