@@ -33,6 +33,7 @@ def register(app: App, home: Path, pause: float = 0.0) -> None:
     @tool(tier="write")
     async def post(key: str) -> str:
         """Appends the key to a file, which counts how often that happens."""
+        note(home / "at_work", str(os.getpid()))
         note(home / "posted", key)
         await asyncio.sleep(pause)
         return key
@@ -40,6 +41,7 @@ def register(app: App, home: Path, pause: float = 0.0) -> None:
     @tool(tier="write", annotations={"idempotentHint": True})  # type: ignore[call-overload, untyped-decorator]
     async def charge(key: str, ctx: InvokeContext) -> str:
         """Counts the idempotency key of the call once, as a service outside does that is given it."""
+        note(home / "at_work", str(os.getpid()))
         note(home / "asked", key)
         (home / "charged").mkdir(exist_ok=True)
         (home / "charged" / str(ctx.call.idempotency_key).replace("/", "_")).touch()

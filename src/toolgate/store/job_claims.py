@@ -32,10 +32,7 @@ def claim(
 ) -> Transaction[tuple[list[JobRow], str]]:
     """Takes up to so many jobs that are due, of these types; gives them, and the tenant to go on after next time."""
     yield from _mark_due(at, lock)
-    tenants = yield from _tenants(after, MAX_TENANTS)
-    if after and len(tenants) < MAX_TENANTS:
-        others = yield from _tenants("", MAX_TENANTS - len(tenants))
-        tenants += [name for name in others if name not in tenants]
+    tenants = yield from _round(after)
     if not tenants:
         return [], ""
     rows = yield "SELECT tenant_id, count(*) FROM jobs WHERE state = 'running' GROUP BY tenant_id", {}
@@ -66,6 +63,15 @@ def _mark_due(at: datetime, lock: str) -> Transaction[None]:
         f"ORDER BY run_at LIMIT :most{lock})",
         {"moment": at, "most": MAX_AT_ONCE},
     )
+
+
+def _round(after: str) -> Transaction[list[str]]:
+    """The tenants whose turn it is, from the one after this on, and on from the first."""
+    tenants = yield from _tenants(after, MAX_TENANTS)
+    if after and len(tenants) < MAX_TENANTS:
+        others = yield from _tenants("", MAX_TENANTS - len(tenants))
+        tenants += [name for name in others if name not in tenants]
+    return tenants
 
 
 def _tenants(after: str, most: int) -> Transaction[list[str]]:
@@ -106,6 +112,32 @@ def _in_turn(found: Mapping[str, list[str]], have: dict[str, int], most: int) ->
             chosen.append(id)
             have[tenant] += 1
     return chosen
+
+
+DueJob = tuple[str, int, int, datetime]
+"""A job that is to be handed to another engine: its id, the number of claims, its rank and its time."""
+
+
+def due(
+    at: datetime, most: int, types: frozenset[str], *, after: str = "", lock: str = ""
+) -> Transaction[tuple[list[DueJob], str]]:
+    """The next jobs that are due, of tenants in turn, for an engine that decides who takes them; and the tenant to go on
+    after next time."""
+    yield from _mark_due(at, lock)
+    tenants = yield from _round(after)
+    found = (yield from _due_of(tenants, most, types, "")) if tenants else {}
+    ids = {f"id{number}": id for number, id in enumerate(_in_turn(found, dict.fromkeys(found, 0), most))}
+    last = tenants[-1] if len(tenants) == MAX_TENANTS else ""
+    if not ids:
+        return [], last
+    rows = yield f"SELECT id, claim, rank, run_at FROM jobs WHERE id IN ({', '.join(f':{name}' for name in ids)})", ids
+    jobs = {str(id): (str(id), int(claimed), int(rank), moment(run_at)) for id, claimed, rank, run_at in rows}
+    return [jobs[id] for id in ids.values() if id in jobs], last
+
+
+def living(alive_since: Mapping[str, Any]) -> Transaction[list[str]]:
+    """The processes that show that they are alive."""
+    return column("SELECT id FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until", dict(alive_since))
 
 
 def claim_one(id: str, process: str, at: datetime) -> Transaction[JobRow | None]:
