@@ -11,6 +11,9 @@ from datetime import timedelta
 from random import uniform
 from typing import Any
 
+import msgspec
+import orjson
+
 from toolgate.errors import CallError, StoreError, ToolgateError, described, said
 from toolgate.jobs.handlers import JobContext, JobParked, JobType, JobWaits, PermanentFailure
 from toolgate.jobs.job import JobProgress, actor_of
@@ -27,6 +30,8 @@ PROGRESS_SECONDS = 0.2
 STORE_PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0, 30.0)
 """Seconds between attempts to put a job's end on record. After them it is left to whoever recovers it."""
 MAX_MESSAGE_CHARS = 2_000
+MIN_HIDDEN_CHARS = 4
+MASK = "[redacted]"
 
 logger = logging.getLogger("toolgate.jobs")
 
@@ -67,7 +72,21 @@ class JobRunner:
         except asyncio.CancelledError:
             await finish(self._record_interrupted(row))
             raise
+        if changes.get("error"):
+            changes["error"] = await self._masked(row, changes["error"])
         await finish(self._record(row, changes))
+
+    async def _masked(self, row: JobRow, error: str) -> str:
+        """An error without the values of the payload that are not shown: a handler's message may quote them."""
+        hidden = hidden_texts(await self._queue.payload_of(row), orjson.loads(row.shown))
+        told = msgspec.json.decode(error, type=ErrorInfo)
+        message, suggestion = told.message, told.suggestion
+        for text in sorted(hidden, key=len, reverse=True):
+            message = message.replace(text, MASK)
+            suggestion = suggestion and suggestion.replace(text, MASK)
+        if (message, suggestion) == (told.message, told.suggestion):
+            return error
+        return encoded(msgspec.structs.replace(told, message=message, suggestion=suggestion))
 
     async def _record_interrupted(self, row: JobRow) -> None:
         try:
@@ -176,6 +195,17 @@ class JobRunner:
                 await asyncio.sleep(pause)
         self._queue.running.discard(row.id)
         await self._queue.tell(row.id)
+
+
+def hidden_texts(payload: Any, shown: Any) -> set[str]:
+    """The texts of a payload that are masked where it is shown."""
+    if isinstance(payload, dict):
+        others = shown if isinstance(shown, dict) else {}
+        return {text for name, value in payload.items() for text in hidden_texts(value, others.get(name))}
+    if isinstance(payload, list):
+        pairs = zip(payload, shown, strict=False) if isinstance(shown, list) else ((value, None) for value in payload)
+        return {text for value, other in pairs for text in hidden_texts(value, other)}
+    return {payload} if isinstance(payload, str) and payload != shown and len(payload) >= MIN_HIDDEN_CHARS else set()
 
 
 class ProgressWriter:
