@@ -507,6 +507,7 @@ async def test_a_full_queue_delays_it_and_no_other_tenant(clock: SetClock) -> No
         clock.advance(hours=1)
         await tick_of(app).tick()
         assert (await fired(app), await fired(app, OTHER)) == (["queued"], ["queued"])
+        assert await tick_of(app).tick() == 3600  # and not at once
         for _ in range(4):
             await app.jobs.run_all()
         assert sorted(bell.rung) == ["ada 0", "ada 1", "ada 2", "other"]

@@ -26,7 +26,7 @@ NOTICE = "send_notification"
 PAGE = 100
 LATE = timedelta(seconds=60)
 """Whatever fires later than this is put on record as late."""
-MAX_MISSED = 1_000
+MAX_MISSED = 100
 """Missed times that are counted at once."""
 
 logger = logging.getLogger("toolgate.jobs")
@@ -44,7 +44,8 @@ class ScheduleTimer:
         self._note = note
 
     async def tick(self) -> float | None:
-        """Queues what is due. Gives the seconds until the next time; None: there is none."""
+        """Queues what is due. Gives the seconds until the next time; None: there is none. What is due and cannot be queued
+        here (no handler, a full queue) is not counted: it would have the worker look again at once, and again."""
         await self._count_ends()
         at = self._queue.clock()
         seen: tuple[datetime, str] | None = None
@@ -58,7 +59,7 @@ class ScheduleTimer:
                     logger.exception("schedule %s cannot fire", row.id)
             assert page[-1].next_at is not None
             seen = page[-1].next_at, page[-1].id
-        due = await self._store.read(table.next_due())
+        due = await self._store.read(table.next_due(at))
         return None if due is None else (due - self._queue.clock()).total_seconds()
 
     # -- firing

@@ -119,9 +119,11 @@ def due(at: datetime, after: tuple[datetime, str] | None, most: int) -> Transact
     return select(ScheduleRow, "schedules", rest, values)
 
 
-def next_due() -> Transaction[datetime | None]:
-    """The time at which the next schedule fires."""
-    found = yield from value("SELECT min(next_at) FROM schedules WHERE state = 'active'")
+def next_due(after: datetime) -> Transaction[datetime | None]:
+    """The time at which the next schedule fires, of those that are not due yet."""
+    found = yield from value(
+        "SELECT min(next_at) FROM schedules WHERE state = 'active' AND next_at > :moment", {"moment": after}
+    )
     return None if found is None else moment(found)
 
 
