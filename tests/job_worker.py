@@ -1,15 +1,14 @@
 """A worker process for the tests of crashes: its tools have effects that are counted outside of it, in files.
 
-python -m tests.job_worker URL HOME CONCURRENCY PAUSE [ENGINE]
+python -m tests.job_worker URL HOME CONCURRENCY PAUSE JOB_SETTINGS
 """
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ def register(app: App, home: Path, pause: float = 0.0) -> None:
     @tool(tier="write")
     async def post(key: str) -> str:
         """Appends the key to a file, which counts how often that happens."""
+        note(home / "at_work", str(os.getpid()))
         note(home / "posted", key)
         await asyncio.sleep(pause)
         return key
@@ -41,6 +41,7 @@ def register(app: App, home: Path, pause: float = 0.0) -> None:
     @tool(tier="write", annotations={"idempotentHint": True})  # type: ignore[call-overload, untyped-decorator]
     async def charge(key: str, ctx: InvokeContext) -> str:
         """Counts the idempotency key of the call once, as a service outside does that is given it."""
+        note(home / "at_work", str(os.getpid()))
         note(home / "asked", key)
         (home / "charged").mkdir(exist_ok=True)
         (home / "charged" / str(ctx.call.idempotency_key).replace("/", "_")).touch()
@@ -73,8 +74,8 @@ def noted(file: Path) -> list[str]:
 class Worker:
     """A worker process under way, which can be killed and started again."""
 
-    def __init__(self, url: str, home: Path, concurrency: int = 8, pause: float = 0.01, engine: str = "store") -> None:
-        self._words = [url, str(home), str(concurrency), str(pause), engine]
+    def __init__(self, url: str, home: Path, concurrency: int = 8, pause: float = 0.01, **jobs: Any) -> None:
+        self._words = [url, str(home), str(concurrency), str(pause), json.dumps(jobs)]
         self.log = home / "workers.log"
         self.start()
 
@@ -97,19 +98,11 @@ class Worker:
         return self.process.wait(seconds)
 
 
-def until(holds: Callable[[], object], seconds: float, what: str) -> None:
-    """Waits in a thread's time for what other processes do."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
-
-
-async def main(url: str, home: str, concurrency: str, pause: str, engine: str) -> None:
+async def main(url: str, home: str, concurrency: str, pause: str, jobs: str) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with App.open(**settings(url, Path(home), engine=engine)) as app:
+    async with App.open(**settings(url, Path(home), **json.loads(jobs))) as app:
         register(app, Path(home), float(pause))
         async with app.jobs.worker(int(concurrency)):
             note(Path(home) / "started", str(os.getpid()))

@@ -27,6 +27,7 @@ from tests.needs import is_there, needed_by_jail
 from tests.requirements.catalog import requirements
 
 STORES = ("sqlite", "memory", "sqlite and redis", "redis", "postgres", "postgres and redis")
+JOB_ENGINES = ("store", "dbos")
 POLICY_ENGINES = ("embedded", "opa", "oracle")
 JAILS = ("bubblewrap", "namespaces", "landlock")
 USERS = ("root", "ordinary")
@@ -50,7 +51,7 @@ def axes() -> Axes:
     # The best jail that works here: without bubblewrap it is another than in CI.
     jails = sorted(JAILS, key=lambda jail: not all(map(is_there, needed_by_jail(jail))))
     users = USERS if os.geteuid() == 0 else USERS[::-1]
-    return STORES, POLICY_ENGINES, jails, users, TRANSPORTS, EVENT_STREAMS
+    return STORES, POLICY_ENGINES, jails, users, TRANSPORTS, EVENT_STREAMS, JOB_ENGINES
 
 
 def is_left_to_matrix(cases: list[dict[str, Any]], choices: Axes) -> list[bool]:

@@ -73,6 +73,11 @@ class Postgres:
         """Drop it, whoever is still connected."""
         self.run(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
+    def restart(self) -> None:
+        """Stop it as a crash would, and start it again; it is stopped when this process asks the first one to."""
+        options = [f"--pgdata={self.home / 'data'}", f"--log={self.home / 'restarted.log'}", "--wait"]
+        _run(self.account, self.binaries / "pg_ctl", "restart", "--mode=immediate", *options)
+
     def run(self, sql: str) -> None:
         options = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", f"--command={sql}"]
         _run(self.account, self.binaries / "psql", *options, self.url())
@@ -93,6 +98,8 @@ def postgres(*, extensions: bool = True) -> Iterator[Postgres]:
             yield Postgres(binaries, home, port, account)
         finally:
             _stop(server)
+            if (home / "data" / "postmaster.pid").exists():  # it was restarted
+                _run(account, binaries / "pg_ctl", "stop", f"--pgdata={home / 'data'}", "--mode=immediate", "--wait")
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

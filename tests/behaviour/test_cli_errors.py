@@ -60,7 +60,9 @@ def test_every_command_takes_json_and_has_help(terminal: Terminal) -> None:
         "audit tail", "audit show", "audit verify", "audit export", "audit key", "audit prove", "audit sign",
         "policy observed", "policy test", "workspace list", "workspace show", "workspace take", "workspace drop",
         "documents list", "documents remove", "notifications list", "notifications dismiss", "canvas list", "canvas show",
-        "canvas clear", "behaviours list", "behaviours remove", "workflows list", "workflows show",
+        "canvas clear", "behaviours list", "behaviours remove", "schedules list", "schedules add", "schedules show",
+        "schedules pause", "schedules resume", "schedules remove", "schedules run", "workflows list", "workflows show",
+        "notifications tokens add", "notifications tokens list", "notifications tokens remove",
     }  # fmt: skip
     for words, command in commands():
         speaks_json_anyway = words == ("mcp",)

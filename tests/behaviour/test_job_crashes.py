@@ -1,7 +1,8 @@
 """Jobs outlast their workers: processes that are killed, that stand still, that stop in order, and servers that restart."""
 
 import asyncio
-import random
+import signal
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.job_worker import Worker, noted, register, settings
+from tests.job_worker import LEASE_SECONDS, Worker, noted, register, settings
+from tests.servers import Postgres, postgres
 from toolgate import Actor, App
 from toolgate.jobs.job import Job
 
@@ -84,17 +86,17 @@ async def all_over(app: App, count: int) -> list[Job]:
     return await app.jobs.list(actor=ADA, limit=count)
 
 
-async def crash(url: str, home: Path, crew: Crew, count: int, kills: int) -> None:
+async def crash(url: str, home: Path, crew: Crew, count: int, kills: int, pause: float = 0.05, **how: Any) -> None:
     """Queues so many jobs, kills workers in the middle of their work so often, and counts what came of it."""
     names = {tool: [f"{tool}-{number}" for number in range(count // 2)] for tool in ("post", "charge")}
-    chance = random.Random(14)
     async with opened(url, home) as app:
         tools = {**await queue(app, "post", names["post"]), **await queue(app, "charge", names["charge"])}
-        workers = [crew.hire(url, home, CONCURRENCY) for _ in range(2)]
+        workers = [crew.hire(url, home, CONCURRENCY, pause, **how) for _ in range(2)]
         for turn in range(kills):
             # Each time some more effects have been seen, so that every kill finds its worker at work.
             await effects(home, min(effects_of(home) + max(2, count // (2 * kills)), count - 5), f"before kill {turn}")
-            victim = chance.choice(workers)
+            last = noted(home / "at_work")[-1]
+            [victim] = [worker for worker in workers if str(worker.process.pid) == last]
             victim.kill()
             victim.start()
         jobs = await all_over(app, count)
@@ -121,3 +123,106 @@ async def test_workers_are_killed_and_nothing_is_lost_or_done_twice(database: st
 @pytest.mark.matrix("a thousand jobs and ten kills; sixty and two are in make test")
 async def test_workers_are_killed_ten_times_among_a_thousand_jobs(database: str, tmp_path: Path, crew: Crew) -> None:
     await crash(database, tmp_path, crew, 1_000, 10)
+
+
+# -- workers that are not dead
+
+
+async def one(app: App, tool: str, key: str) -> str:
+    [id] = await queue(app, tool, [key])
+    return id
+
+
+async def reached(app: App, id: str, *states: str) -> Job:
+    deadline = time.monotonic() + SOON
+    while (job := await app.jobs.get(id, actor=ADA)).state not in states:
+        assert time.monotonic() < deadline, job
+        await asyncio.sleep(0.02)
+    return job
+
+
+@pytest.mark.parametrize(("tool", "state"), [("post", "parked"), ("charge", "done")])
+async def test_a_worker_that_stood_still_ends_nothing_that_another_has_taken(
+    database: str, tmp_path: Path, crew: Crew, tool: str, state: str
+) -> None:
+    async with opened(database, tmp_path) as app:
+        id = await one(app, tool, "k")
+        sleeper = crew.hire(database, tmp_path, pause=1.0)
+        await effects(tmp_path, 1)
+        sleeper.signal(signal.SIGSTOP)  # in the middle of its call, and for longer than it is taken to be alive
+        crew.hire(database, tmp_path, pause=0.0)
+        taken = await reached(app, id, state)
+        sleeper.signal(signal.SIGCONT)
+        deadline = time.monotonic() + SOON
+        while "was taken by another worker meanwhile" not in sleeper.log.read_text():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        assert await app.jobs.get(id, actor=ADA) == taken and taken.crashes == 1
+    assert len(noted(tmp_path / "posted")) <= 1
+    if tool == "charge":
+        assert [file.name for file in (tmp_path / "charged").iterdir()] == ["k"]
+
+
+async def test_a_job_that_kills_its_workers_has_failed_and_says_so(database: str, tmp_path: Path, crew: Crew) -> None:
+    async with opened(database, tmp_path, max_crashes=2) as app:
+        id = await one(app, "die", "k")
+        for _ in range(2):
+            worker = crew.hire(database, tmp_path, max_crashes=2)
+            assert worker.process.wait(SOON) == -signal.SIGKILL
+        crew.hire(database, tmp_path, max_crashes=2)
+        job = await reached(app, id, "failed")
+        assert (job.crashes, job.error and job.error.code) == (2, "OUTCOME_UNKNOWN")
+        assert job.error is not None and "workers died too often" in job.error.message
+        assert noted(tmp_path / "died") == ["k", "k"]
+
+
+async def test_a_worker_told_to_stop_ends_what_it_runs_and_takes_no_more(database: str, tmp_path: Path, crew: Crew) -> None:
+    async with opened(database, tmp_path) as app:
+        await queue(app, "post", [f"k{number}" for number in range(10)])
+        worker = crew.hire(database, tmp_path, 3, 0.5)
+        await effects(tmp_path, 3)
+        assert worker.stop() == 0
+        counts = await app.jobs.counts(actor=ADA)
+        assert counts == {"done": 3, "queued": 7} and len(noted(tmp_path / "posted")) == 3
+        crew.hire(database, tmp_path, 8, 0.0)
+        assert {job.state for job in await all_over(app, 10)} == {"done"}
+    assert max(Counter(noted(tmp_path / "posted")).values()) == 1
+
+
+# -- databases that are away
+
+
+async def test_a_worker_whose_database_is_locked_goes_on_when_it_is_free(tmp_path: Path, crew: Crew) -> None:
+    url = f"sqlite:///{tmp_path / 'toolgate.db'}"
+    async with opened(url, tmp_path) as app:
+        await queue(app, "post", [f"k{number}" for number in range(30)])
+        crew.hire(url, tmp_path, 4, 0.05)
+        await effects(tmp_path, 5)
+        locker = sqlite3.connect(tmp_path / "toolgate.db", timeout=20, isolation_level=None)
+        locker.execute("BEGIN IMMEDIATE")
+        await asyncio.sleep(1.5 * LEASE_SECONDS)  # none can say that it is alive meanwhile
+        locker.execute("ROLLBACK")
+        locker.close()
+        jobs = await all_over(app, 30)
+    assert {job.state for job in jobs} <= {"done", "parked"}
+    assert max(Counter(noted(tmp_path / "posted")).values()) == 1
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    with postgres() as server:
+        yield server
+
+
+@pytest.mark.matrix("a server of its own is started, and restarted in the middle of the work")
+async def test_a_server_that_restarts_loses_no_job(own_postgres: Postgres, tmp_path: Path, crew: Crew) -> None:
+    url = own_postgres.url()
+    async with opened(url, tmp_path) as app:
+        await queue(app, "charge", [f"k{number}" for number in range(120)])
+        for _ in range(2):
+            crew.hire(url, tmp_path, 4, 0.05)
+        await effects(tmp_path, 30)
+        await asyncio.to_thread(own_postgres.restart)
+        jobs = await all_over(app, 120)
+    assert [(job.state, job.error) for job in jobs if job.state != "done"] == []
+    assert len(list((tmp_path / "charged").iterdir())) == 120

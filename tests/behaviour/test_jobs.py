@@ -1,7 +1,7 @@
 """Jobs: calls and other work in the background."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,34 @@ from toolgate.errors import CallError, Failed
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.jobs.handlers import JobContext, PermanentFailure, job_handler
 from toolgate.jobs.job import Job
-from toolgate.model import NANO, Cost
+from toolgate.model import NANO, Cost, new_id
 
 pytestmark = pytest.mark.requirement("JOB-1")
 ADA, EVE, OTHER = Actor("acme", "analyst", "ada"), Actor("acme", "analyst", "eve"), Actor("other", "analyst", "ada")
 SOON = 20
 QUICKLY = {"backoff_seconds": 0.01, "max_backoff_seconds": 0.02}
+ENGINE: dict[str, Any] = {}
+"""The settings of the engine that a test is run on, and the folder of its database."""
+
+
+@pytest.fixture(autouse=True, params=["store", "dbos"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    if request.param == "dbos":
+        pytest.importorskip("dbos")
+        ENGINE.update(name="dbos", folder=tmp_path)
+    yield
+    ENGINE.clear()
 
 
 @asynccontextmanager
 async def opened(database: str | None = None, home: Path | None = None, **settings: Any) -> AsyncIterator[App]:
-    place = {"database_url": database or "memory://", **({} if home is None else {"home": home})}
-    async with App.open(**{"entry_points": False, "jobs": QUICKLY, **place, **settings}) as app:
+    place: dict[str, Any] = {"database_url": database or "memory://", **({} if home is None else {"home": home})}
+    jobs = settings.pop("jobs", QUICKLY)
+    if ENGINE:  # it needs a file
+        jobs = {**jobs, "engine": ENGINE["name"]}
+        if database is None:
+            place = {"database_url": f"sqlite:///{ENGINE['folder'] / new_id()}.db", "home": ENGINE["folder"]}
+    async with App.open(**{"entry_points": False, "jobs": jobs, **place, **settings}) as app:
         yield app
 
 

@@ -247,10 +247,10 @@ async def test_what_was_under_way_when_its_process_was_killed_is_not_done_twice(
         servers.answer("approve", servers.waiting()[0])
         await eventually(lambda: "risky slow" in servers.did)
         process.kill()
-    servers.let()
     async with servers.one() as (_, first), servers.one() as (_, second):
         client = Client(second, key)
         await client("tasks/cancel", taskId=ids["cancelled"])
+        servers.let()
         for id in (ids["note"], risky):
             failed = await client.until(id, "failed", "completed")
             assert failed["error"]["data"]["code"] == "OUTCOME_UNKNOWN" and "may have had its effect" in str(failed)

@@ -25,9 +25,10 @@ from toolgate.jobs.runner import JobRunner
 from toolgate.jobs.scheduled_calls import ScheduledCalls
 from toolgate.jobs.schedules import Schedules
 from toolgate.jobs.tool_calls import ToolCalls
-from toolgate.jobs.worker import JobWorker, StoreEngine
+from toolgate.jobs.worker import JobEngine, JobWorker, StoreEngine
 from toolgate.model import Actor
 from toolgate.pipeline.rehearsal import rehearse
+from toolgate.store.idempotency import Scope, forget
 from toolgate.timezones import Timezones
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ def add_handlers(parts: "Parts") -> None:
     async def free_key(actor: Actor, key: str) -> None:
         await parts.idempotency.settle(actor.tenant, actor.user, key, happened=False, by="worker")
 
+    async def forget_key(actor: Actor, key: str) -> None:
+        await parts.store.transact(forget(Scope(actor.tenant, actor.user, key)))
+
     handlers = parts.jobs.handlers
-    calls = ToolCalls(parts.pipeline.__call__, parts.catalog.find, free_key)
+    calls = ToolCalls(parts.pipeline.__call__, parts.catalog.find, free_key, forget_key)
     check = ScheduleCheck(parts.store, parts.now)
 
     async def call_tool(ctx: JobContext) -> Any:
@@ -116,6 +120,15 @@ def make_scheduled_calls(parts: "Parts") -> ScheduledCalls:
 def make_worker(parts: "Parts", concurrency: int | None = None) -> JobWorker:
     """A worker for this process; it is not started."""
     runner = JobRunner(parts.store, parts.jobs, parts.providers.everywhere)
-    engine = StoreEngine(parts.store, parts.jobs, parts.presence, concurrency or parts.settings.jobs.concurrency)
+    engine = _make_engine(parts, concurrency or parts.settings.jobs.concurrency)
     tick = timer.ScheduleTimer(parts.store, parts.schedules, parts.events.record).tick
     return JobWorker(parts.store, parts.jobs, runner, parts.presence, engine, tick)
+
+
+def _make_engine(parts: "Parts", concurrency: int) -> JobEngine:
+    """What decides which job this process runs next."""
+    if parts.settings.jobs.engine == "dbos":
+        from toolgate.jobs.dbos_engine import DbosEngine
+
+        return DbosEngine(parts.store, parts.jobs, parts.presence, concurrency, parts.settings.database)
+    return StoreEngine(parts.store, parts.jobs, parts.presence, concurrency)

@@ -11,7 +11,7 @@ from toolgate.jobs.handlers import Handler
 from toolgate.jobs.job import Job
 from toolgate.jobs.tool_calls import TYPE, payload_of, queued
 from toolgate.model import LOCAL, Actor, Call, Outcome
-from toolgate.model.outcome import ErrorInfo, PendingInfo
+from toolgate.model.outcome import PendingInfo
 from toolgate.tasks import uninterrupted
 
 JOBS_PAGE = 100
@@ -115,19 +115,15 @@ class JobsFacet(Facet):
     async def keep_waiting(self, call: Call, outcome: Outcome) -> Outcome:
         """Keeps a call that was to be queued and waits for a person: it is queued when they have agreed."""
         assert outcome.pending is not None
-        try:
-            job = await self._parts.jobs.enqueue(
-                TYPE,
-                payload_of(call),
-                actor=call.actor,
-                key=call.idempotency_key,
-                delay=call.background.delay if call.background else 0.0,
-                priority=call.background.priority if call.background else 0,
-                approval=outcome.pending.id,
-            )
-        except Failed as error:
-            info = ErrorInfo(error.code, error.message, error.retryable, error.suggestion)
-            return Outcome(outcome.id, outcome.tool, "failure", None, info, None, outcome.metrics)
+        job = await self._parts.jobs.enqueue(
+            TYPE,
+            payload_of(call),
+            actor=call.actor,
+            key=call.idempotency_key,
+            delay=call.background.delay if call.background else 0.0,
+            priority=call.background.priority if call.background else 0,
+            approval=outcome.pending.id,
+        )
         waiting = queued(job)
         return Outcome(
             outcome.id, outcome.tool, "pending", None, outcome.error, PendingInfo(waiting.kind, waiting.id), outcome.metrics

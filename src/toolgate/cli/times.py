@@ -32,6 +32,19 @@ def since_when(text: str, at: datetime, option: str = "--since") -> datetime:
     return moment
 
 
+def until_when(text: str, at: datetime, option: str = "--until") -> datetime:
+    """A moment in the future: a time from now, or a date or time, of this machine's zone unless it names another."""
+    seconds = _span(text)
+    try:
+        moment = at + timedelta(seconds=seconds) if seconds is not None else datetime.fromisoformat(text.strip())
+        moment = moment.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise Usage(f"{option} must be such as 12h, 30d, 4w or 2027-01-31T12:00, not {text[:40]!r}.") from None
+    if moment <= at:
+        raise Usage(f"{option} is in the past.")
+    return moment
+
+
 def _span(text: str) -> int | None:
     found = _SPAN.match(text.strip())
     return int(found[1]) * UNITS[found[2]] if found is not None else None

@@ -12,6 +12,7 @@ from random import uniform
 from typing import Any
 
 import msgspec
+import orjson
 
 from toolgate.errors import CallError, StoreError, ToolgateError, described, said
 from toolgate.jobs.handlers import JobContext, JobParked, JobType, JobWaits, PermanentFailure
@@ -20,8 +21,7 @@ from toolgate.jobs.queue import JobQueue, encoded
 from toolgate.jsontext import find_not_json
 from toolgate.model.outcome import ErrorInfo
 from toolgate.store import jobs as table
-from toolgate.store import reservations
-from toolgate.store.database import Store, Transaction
+from toolgate.store.database import Store
 from toolgate.store.jobs import JobRow
 from toolgate.tasks import finish
 
@@ -30,6 +30,8 @@ PROGRESS_SECONDS = 0.2
 STORE_PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0, 30.0)
 """Seconds between attempts to put a job's end on record. After them it is left to whoever recovers it."""
 MAX_MESSAGE_CHARS = 2_000
+MIN_HIDDEN_CHARS = 4
+MASK = "[redacted]"
 
 logger = logging.getLogger("toolgate.jobs")
 
@@ -70,7 +72,21 @@ class JobRunner:
         except asyncio.CancelledError:
             await finish(self._record_interrupted(row))
             raise
+        if changes.get("error"):
+            changes["error"] = await self._masked(row, changes["error"])
         await finish(self._record(row, changes))
+
+    async def _masked(self, row: JobRow, error: str) -> str:
+        """An error without the values of the payload that are not shown: a handler's message may quote them."""
+        hidden = hidden_texts(await self._queue.payload_of(row), orjson.loads(row.shown))
+        told = msgspec.json.decode(error, type=ErrorInfo)
+        message, suggestion = told.message, told.suggestion
+        for text in sorted(hidden, key=len, reverse=True):
+            message = message.replace(text, MASK)
+            suggestion = suggestion and suggestion.replace(text, MASK)
+        if (message, suggestion) == (told.message, told.suggestion):
+            return error
+        return encoded(msgspec.structs.replace(told, message=message, suggestion=suggestion))
 
     async def _record_interrupted(self, row: JobRow) -> None:
         try:
@@ -149,12 +165,8 @@ class JobRunner:
         return self._ended("failed", error=error, **kept)
 
     def _ended(self, state: str, *, error: ErrorInfo | None, **changes: Any) -> dict[str, Any]:
-        told = None if error is None else self._told(error)
+        told = None if error is None else encoded(error)
         return {"state": state, "error": told, "ended_at": self._queue.clock(), "process_id": None, **changes}
-
-    def _told(self, error: ErrorInfo) -> str:
-        """An error as the record may hold it: what a handler raises can have a secret in its words."""
-        return encoded(msgspec.structs.replace(error, message=self._queue.masked(error.message)))
 
     def _again(self, row: JobRow, error: ErrorInfo, after: float = 0.0, *, counts: bool = True) -> dict[str, Any]:
         """An attempt has failed: another one later, or none. The pauses grow, and differ by chance, so that jobs that failed
@@ -166,13 +178,13 @@ class JobRunner:
         pause = min(settings.backoff_seconds * 2 ** (attempts - 1), settings.max_backoff_seconds) if counts else 0.0
         run_at = self._queue.clock() + timedelta(seconds=max(after, pause * uniform(0.8, 1.2)))
         return {
-            "state": "queued", "attempts": attempts, "run_at": run_at, "error": self._told(error), "process_id": None,
+            "state": "queued", "attempts": attempts, "run_at": run_at, "error": encoded(error), "process_id": None,
         }  # fmt: skip
 
     async def _record(self, row: JobRow, changes: dict[str, Any]) -> None:
         for pause in (*STORE_PAUSES, None):
             try:
-                if not await self._store.transact(_moved(row, changes)):
+                if not await self._store.transact(table.move(row, **changes)):
                     logger.warning("job %s was taken by another worker meanwhile; what came of it here is not kept", row.id)
                 break
             except StoreError as error:
@@ -185,13 +197,15 @@ class JobRunner:
         await self._queue.tell(row.id)
 
 
-def _moved(row: JobRow, changes: dict[str, Any]) -> Transaction[bool]:
-    """Puts an attempt's end on record. The first attempt alone makes the call that money was reserved for: where it did not
-    get so far as to take that, nothing else would give it back."""
-    is_ours = yield from table.move(row, **changes)
-    if is_ours and row.call_id is not None and ("ended_at" in changes or changes.get("attempts")):
-        yield from reservations.release(row.call_id)
-    return is_ours
+def hidden_texts(payload: Any, shown: Any) -> set[str]:
+    """The texts of a payload that are masked where it is shown."""
+    if isinstance(payload, dict):
+        others = shown if isinstance(shown, dict) else {}
+        return {text for name, value in payload.items() for text in hidden_texts(value, others.get(name))}
+    if isinstance(payload, list):
+        pairs = zip(payload, shown, strict=False) if isinstance(shown, list) else ((value, None) for value in payload)
+        return {text for value, other in pairs for text in hidden_texts(value, other)}
+    return {payload} if isinstance(payload, str) and payload != shown and len(payload) >= MIN_HIDDEN_CHARS else set()
 
 
 class ProgressWriter:
@@ -209,9 +223,8 @@ class ProgressWriter:
         if moment - self._written < PROGRESS_SECONDS and not is_last:
             return
         self._written = moment
-        if progress.message is not None:
-            words = self._queue.masked(progress.message[: 2 * MAX_MESSAGE_CHARS])[:MAX_MESSAGE_CHARS]
-            progress = JobProgress(progress.done, progress.total, words)
+        if progress.message is not None and len(progress.message) > MAX_MESSAGE_CHARS:
+            progress = JobProgress(progress.done, progress.total, progress.message[:MAX_MESSAGE_CHARS])
         try:
             await self._store.transact(table.move(self._row, progress=encoded(progress)))
         except StoreError as error:

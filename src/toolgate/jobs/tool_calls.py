@@ -7,16 +7,17 @@ idempotency key, so that a call that was begun when its worker died is not made 
 effect, and it is parked for a person to settle, unless running it again can do no harm.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 import orjson
 
-from toolgate.errors import CODES, Failed, Pending
+from toolgate.errors import CODES, CallError, Failed, Pending
 from toolgate.jobs.handlers import JobContext, JobParked, JobWaits
 from toolgate.jobs.job import Job
-from toolgate.jobs.queue import JobQueue, check_wish
+from toolgate.jobs.queue import JobQueue
 from toolgate.jobs.runner import JobFailed, RetryJob
 from toolgate.model import Actor, Call, Entry, Invoke, Outcome, new_id
 from toolgate.model.outcome import ErrorInfo
@@ -51,11 +52,6 @@ class CallQueue:
         self._queue = queue
         self._hand_over = hand_over
 
-    def check(self, call: Call) -> None:
-        """Raises Failed for a wish that no job can have, before anybody is asked about the call."""
-        if call.background is not None:
-            check_wish(call.idempotency_key, call.background.delay, call.background.priority)
-
     async def enter(self, ctx: InvokeContext, entry: Entry) -> Outcome:
         """Queues the call and raises Pending. Where it was queued before, with the same key, and is over: its outcome."""
         call = ctx.call
@@ -75,8 +71,7 @@ class CallQueue:
         before = outcome_of(job)
         if before is not None:
             return before
-        if call.idempotency_key is None or await self._queue.is_of_call(job.id, call.id):
-            await self._hand_over(ctx)  # else the job has the money of the call that queued it, and this one gives its back
+        await self._hand_over(ctx)
         raise queued(job)
 
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
@@ -118,15 +113,20 @@ class ToolCalls:
         invoke: Invoke,
         find: Callable[[str, str], Entry | None],
         settle: Callable[[Actor, str], Awaitable[None]],
+        forget: Callable[[Actor, str], Awaitable[None]],
     ) -> None:
-        """`settle` frees an idempotency key whose call may be made again."""
+        """`settle` frees an idempotency key whose outcome nobody knows, `forget` also one whose call has failed."""
         self._invoke = invoke
         self._find = find
         self._settle = settle
+        self._forget = forget
 
     async def __call__(self, ctx: JobContext) -> Any:
         row, given = ctx.row, ctx.payload
-        key = _key(ctx)
+        is_harmless = self._is_harmless(given["tool"], ctx.actor)
+        key = _key(ctx, is_harmless)
+        if is_harmless and row.attempts:
+            await self._forget(ctx.actor, key)
         is_first = row.attempts == 0 and row.crashes == 0 and row.call_id is not None
         approval = row.approval or given.get("approval")
         call = Call(
@@ -141,32 +141,38 @@ class ToolCalls:
         if outcome.pending is not None:
             raise JobWaits(outcome.pending.id)
         error = outcome.error or ErrorInfo("UNEXPECTED_ERROR", CODES["UNEXPECTED_ERROR"].message)
-        entry = self._find(call.tool, ctx.actor.tenant)
-        is_harmless = entry is not None and (
-            entry.tier == "read_only" or entry.tool.annotations.get("idempotentHint") is True
-        )
+        metrics = outcome.metrics
         if error.code == "OUTCOME_UNKNOWN":
-            await self._judge_unknown(ctx, key, error, is_harmless=is_harmless)
+            await self._judge_unknown(ctx, key, error, is_harmless=is_harmless, ran=metrics.attempts > 0)
+        if error.code == "UNEXPECTED_ERROR" and not metrics.attempts and not metrics.cached:
+            raise RetryJob(error)  # it did not get as far as its tool: the store was away, say
         if error.retryable and (is_harmless or error.code in NOTHING_RAN):
             details = error.details or {}
             after = details.get("retry_after")
             raise RetryJob(error, after=after if isinstance(after, int | float) else 0.0)
         raise JobFailed(error, outcome.to_dict())
 
-    async def _judge_unknown(self, ctx: JobContext, key: str, error: ErrorInfo, *, is_harmless: bool) -> None:
+    def _is_harmless(self, tool: str, actor: Actor) -> bool:
+        """Tells whether a call can be made again whatever became of it."""
+        entry = self._find(tool, actor.tenant)
+        return entry is not None and (entry.tier == "read_only" or entry.tool.annotations.get("idempotentHint") is True)
+
+    async def _judge_unknown(self, ctx: JobContext, key: str, error: ErrorInfo, *, is_harmless: bool, ran: bool) -> None:
         if is_harmless:
-            await self._settle(ctx.actor, key)
-            raise RetryJob(error, counts=False)
+            with contextlib.suppress(CallError):  # whoever had it has said meanwhile what came of it
+                await self._settle(ctx.actor, key)
+            raise RetryJob(error, counts=ran)
         raise JobParked(
             f"{error.message} Nobody knows whether it had its effect.",
             suggestion=f"Find out, then `toolgate jobs retry {ctx.id}` to make it again, or cancel it.",
         )
 
 
-def _key(ctx: JobContext) -> str:
-    """The idempotency key of an attempt. After a crash it is the same one; after a failure, when it is known that the
-    attempt is over, another."""
-    if ctx.row.attempts == 0:
+def _key(ctx: JobContext, is_harmless: bool) -> str:
+    """The idempotency key of an attempt. After a crash it is the same one, and so it is for a tool that may be called again:
+    it may pass the key on, and what it calls then knows it again. Else, after a failure, when it is known that the attempt
+    is over, it is another."""
+    if ctx.row.attempts == 0 or is_harmless:
         return ctx.row.idempotency_key or f"job:{ctx.id}"
     return f"job:{ctx.id}#{ctx.row.attempts}"
 

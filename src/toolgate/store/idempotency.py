@@ -158,6 +158,11 @@ def release(scope: Scope, call_id: str) -> Transaction[bool]:
     return True
 
 
+def forget(scope: Scope) -> Transaction[None]:
+    """Frees a key whose call is over, whatever came of it: for a call that may be made again under the same key."""
+    yield f"DELETE FROM idempotency_keys WHERE {SAME_KEY} AND state <> 'running'", scope._asdict()
+
+
 def withdraw(scope: Scope, holder: KeyHolder, at: datetime) -> Transaction[bool]:
     """Releases a key of which it is not known whether the holder's call was given it, because the connection was lost: the
     server may still be at it. Nobody sees a row that is not committed yet, but who inserts the same one waits for it."""

@@ -10,7 +10,6 @@ from collections.abc import Container, Mapping
 from datetime import datetime
 from typing import Any
 
-from toolgate.store import reservations
 from toolgate.store.database import Transaction, moment
 from toolgate.store.jobs import MAX_AT_ONCE, JobRow
 from toolgate.store.live_processes import IS_DEAD
@@ -33,10 +32,7 @@ def claim(
 ) -> Transaction[tuple[list[JobRow], str]]:
     """Takes up to so many jobs that are due, of these types; gives them, and the tenant to go on after next time."""
     yield from _mark_due(at, lock)
-    tenants = yield from _tenants(after, MAX_TENANTS)
-    if after and len(tenants) < MAX_TENANTS:
-        others = yield from _tenants("", MAX_TENANTS - len(tenants))
-        tenants += [name for name in others if name not in tenants]
+    tenants = yield from _round(after)
     if not tenants:
         return [], ""
     rows = yield "SELECT tenant_id, count(*) FROM jobs WHERE state = 'running' GROUP BY tenant_id", {}
@@ -67,6 +63,15 @@ def _mark_due(at: datetime, lock: str) -> Transaction[None]:
         f"ORDER BY run_at LIMIT :most{lock})",
         {"moment": at, "most": MAX_AT_ONCE},
     )
+
+
+def _round(after: str) -> Transaction[list[str]]:
+    """The tenants whose turn it is, from the one after this on, and on from the first."""
+    tenants = yield from _tenants(after, MAX_TENANTS)
+    if after and len(tenants) < MAX_TENANTS:
+        others = yield from _tenants("", MAX_TENANTS - len(tenants))
+        tenants += [name for name in others if name not in tenants]
+    return tenants
 
 
 def _tenants(after: str, most: int) -> Transaction[list[str]]:
@@ -109,6 +114,32 @@ def _in_turn(found: Mapping[str, list[str]], have: dict[str, int], most: int) ->
     return chosen
 
 
+DueJob = tuple[str, int, int, datetime]
+"""A job that is to be handed to another engine: its id, the number of claims, its rank and its time."""
+
+
+def due(
+    at: datetime, most: int, types: frozenset[str], *, after: str = "", lock: str = ""
+) -> Transaction[tuple[list[DueJob], str]]:
+    """The next jobs that are due, of tenants in turn, for an engine that decides who takes them; and the tenant to go on
+    after next time."""
+    yield from _mark_due(at, lock)
+    tenants = yield from _round(after)
+    found = (yield from _due_of(tenants, most, types, "")) if tenants else {}
+    ids = {f"id{number}": id for number, id in enumerate(_in_turn(found, dict.fromkeys(found, 0), most))}
+    last = tenants[-1] if len(tenants) == MAX_TENANTS else ""
+    if not ids:
+        return [], last
+    rows = yield f"SELECT id, claim, rank, run_at FROM jobs WHERE id IN ({', '.join(f':{name}' for name in ids)})", ids
+    jobs = {str(id): (str(id), int(claimed), int(rank), moment(run_at)) for id, claimed, rank, run_at in rows}
+    return [jobs[id] for id in ids.values() if id in jobs], last
+
+
+def living(alive_since: Mapping[str, Any]) -> Transaction[list[str]]:
+    """The processes that show that they are alive."""
+    return column("SELECT id FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until", dict(alive_since))
+
+
 def claim_one(id: str, process: str, at: datetime) -> Transaction[JobRow | None]:
     """Takes a job, if it is due."""
     rows = yield (
@@ -140,10 +171,10 @@ def _one_of(types: frozenset[str]) -> tuple[str, dict[str, str]]:
 def recover(alive_since: Mapping[str, Any], at: datetime, max_crashes: int, error: str) -> Transaction[int]:
     """Queues the jobs of workers that died again; one whose workers died too often has failed."""
     rows = yield (
-        f"SELECT id, claim, is_cancelled, crashes, call_id FROM jobs WHERE state = 'running' AND {IS_DEAD} LIMIT :most",
+        f"SELECT id, claim, is_cancelled, crashes FROM jobs WHERE state = 'running' AND {IS_DEAD} LIMIT :most",
         {**alive_since, "most": MAX_AT_ONCE},
     )
-    for id, claimed, is_cancelled, crashes, _call_id in rows:
+    for id, claimed, is_cancelled, crashes in rows:
         changes: dict[str, Any] = {"state": "queued"}
         if is_cancelled:
             changes = {"state": "cancelled", "ended_at": at}
@@ -155,9 +186,6 @@ def recover(alive_since: Mapping[str, Any], at: datetime, max_crashes: int, erro
             "WHERE id = :id AND claim = :claim AND state = 'running'",
             {"id": id, "claim": claimed, **changes},
         )
-    for _id, _claimed, _is_cancelled, _crashes, call_id in rows:
-        if call_id is not None:  # the next attempt is another call
-            yield from reservations.release(call_id)
     return len(rows)
 
 
