@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from toolgate.app.app import App
     from toolgate.errors import CallError, DefinitionError, InvalidInput, SettingsError, StoreError, ToolError, ToolgateError
     from toolgate.gates.approval.request import Answer, ApprovalRequest, GrantTerms
+    from toolgate.jobs.handlers import JobContext, PermanentFailure, job_handler
+    from toolgate.jobs.job import Job
     from toolgate.model import (
         Actor,
         Auth,
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Actor", "Answer", "App", "ApprovalRequest", "Auth", "CacheRule", "CallError", "Capability", "Cost",
-    "DefinitionError", "ErrorCase", "Example", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Operation",
-    "Outcome", "RateLimit", "Retry", "Settings", "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError",
-    "UnitCost", "tool",
+    "DefinitionError", "ErrorCase", "Example", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Job",
+    "JobContext", "Operation", "Outcome", "PermanentFailure", "RateLimit", "Retry", "Settings", "SettingsError",
+    "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "job_handler", "tool",
 ]  # fmt: skip
 __version__ = VERSION
 
@@ -48,6 +50,8 @@ _HOMES = {
     "toolgate.errors": (
         "CallError", "DefinitionError", "InvalidInput", "SettingsError", "StoreError", "ToolError", "ToolgateError",
     ),
+    "toolgate.jobs.handlers": ("JobContext", "PermanentFailure", "job_handler"),
+    "toolgate.jobs.job": ("Job",),
     "toolgate.pipeline.hooks": ("Hook",),
     "toolgate.model": (
         "Actor", "Auth", "CacheRule", "Capability", "Cost", "ErrorCase", "Example", "Operation", "Outcome", "RateLimit",

@@ -56,6 +56,7 @@ def test_every_command_takes_json_and_has_help(terminal: Terminal) -> None:
         "tools add", "tools new", "tools test", "tools accept",
         "servers list", "servers show", "servers add", "servers import", "servers refresh", "servers restart",
         "servers remove", "servers login", "servers presets",
+        "jobs list", "jobs show", "jobs retry", "jobs cancel", "worker",
         "mcp", "serve", "init", "trust", "keys create", "keys list", "keys revoke",
         "audit tail", "audit show", "audit verify", "audit export", "audit key", "audit prove", "audit sign",
         "policy observed", "policy test", "workspace list", "workspace show", "workspace take", "workspace drop",

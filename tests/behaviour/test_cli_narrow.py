@@ -39,6 +39,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     who = ("--tenant", "acme", "--persona", "analyst", "--user", "somebody")
     made("call", "send_a_letter", f"to={'x' * 100}", *who)
     made("call", "slow", "to=x", "--idempotency-key", "the key of an order", *who)
+    made("call", "slow", "to=y", "--async", *who)
     return made
 
 
@@ -53,6 +54,7 @@ COMMANDS = {
     ),
     ("grants", "list", "--tenant", "acme"): ("gr_", "holds", "send_a_letter", "for: user another", "0 uses, $0.00 of $9.50"),
     ("idempotency", "list"): ("unknown", "slow", "acme", "somebody", "the key of an order"),
+    ("jobs", "list", "--tenant", "*"): ("queued", "execute_tool", "for: acme/analyst/somebody", "about: slow", "queued: 20"),
     ("costs",): ("slow", "1", "$0.125", "100.0%", "█"),
 }
 

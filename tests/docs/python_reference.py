@@ -25,6 +25,7 @@ GROUPS = {
         "RateLimit", "Retry", "UnitCost",
     ),
     "Extend calls": ("Hook",),
+    "Work in the background": ("job_handler", "JobContext", "Job", "PermanentFailure"),
     "Approve calls": ("ApprovalRequest", "Answer", "GrantTerms"),
     "Errors": ("ToolgateError", "CallError", "ToolError", "InvalidInput", "DefinitionError", "SettingsError", "StoreError"),
 }  # fmt: skip
@@ -37,7 +38,7 @@ ELSEWHERE = {
 INTERNAL = frozenset({"call_inside", "running", "note_hook_error", "scratch", "charged", "ran"})
 """Methods of InvokeContext that the pipeline calls, not tools or hooks."""
 
-NAMED_DEFAULTS = {"LOCAL.tenant": "'default'", "LOCAL.user": "'local'", "PAGE": "500"}
+NAMED_DEFAULTS = {"JOBS_PAGE": "100", "LOCAL.tenant": "'default'", "LOCAL.user": "'local'", "PAGE": "500"}
 """Defaults that stand in the source as a name, and what that is."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,6 +1,6 @@
 """Makes the parts of an App that work in the background: the queue of jobs, their handlers, the worker."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from toolgate.jobs.handlers import JobContext, JobHandlers
 from toolgate.jobs.job import Job
 from toolgate.jobs.qstash import QStash
 from toolgate.jobs.queue import JobQueue
-from toolgate.jobs.runner import JobRunner
+from toolgate.jobs.runner import AttemptObserver, JobRunner
 from toolgate.jobs.scheduled_calls import ScheduledCalls
 from toolgate.jobs.schedules import Schedules
 from toolgate.jobs.tool_calls import ToolCalls
@@ -39,7 +39,7 @@ def make_queue(parts: "Parts") -> JobQueue:
     """The queue of jobs; it has no handlers yet."""
     return JobQueue(
         parts.store,
-        JobHandlers(),
+        JobHandlers(installed=parts.settings.entry_points),
         parts.settings.jobs,
         announce=parts.notices.announce,
         watch=parts.notices.watch,
@@ -117,9 +117,11 @@ def make_scheduled_calls(parts: "Parts") -> ScheduledCalls:
     return made
 
 
-def make_worker(parts: "Parts", concurrency: int | None = None) -> JobWorker:
+def make_worker(parts: "Parts", concurrency: int | None = None, observers: Sequence[AttemptObserver] = ()) -> JobWorker:
     """A worker for this process; it is not started."""
-    runner = JobRunner(parts.store, parts.jobs, parts.providers.everywhere)
+    if parts.metrics is not None:
+        observers = (*observers, parts.metrics.count_attempt)
+    runner = JobRunner(parts.store, parts.jobs, parts.providers.everywhere, observers)
     engine = _make_engine(parts, concurrency or parts.settings.jobs.concurrency)
     tick = timer.ScheduleTimer(parts.store, parts.schedules, parts.events.record).tick
     return JobWorker(parts.store, parts.jobs, runner, parts.presence, engine, tick)

@@ -1,17 +1,25 @@
 """`app.jobs`: work in the background, and what became of it."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import timedelta
 from typing import Any
+
+import msgspec
 
 from toolgate.app.background import enqueue, make_worker
 from toolgate.app.facets import Facet
 from toolgate.errors import Failed
 from toolgate.jobs.handlers import Handler
 from toolgate.jobs.job import Job
+from toolgate.jobs.runner import AttemptObserver
 from toolgate.jobs.tool_calls import TYPE, payload_of, queued
+from toolgate.jobs.worker import JobWorker
 from toolgate.model import LOCAL, Actor, Call, Outcome
 from toolgate.model.outcome import PendingInfo
+from toolgate.store import jobs as table
+from toolgate.store.jobs import JobBacklog
+from toolgate.store.live_processes import alive_since
 from toolgate.tasks import uninterrupted
 
 JOBS_PAGE = 100
@@ -56,19 +64,34 @@ class JobsFacet(Facet):
         """Gives a job. Raises `Failed` if there is none of this id that the actor may see."""
         return self._own(await self._parts.jobs.get(id, (actor or LOCAL).tenant), id, actor or LOCAL, all_users)
 
+    async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
+        """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
+        return await self._parts.store.read(table.ids(tenant, beginning))
+
     async def list(
         self,
         *,
         state: str | None = None,
         type: str | None = None,  # noqa: A002
+        persona: str | None = None,
         actor: Actor | None = None,
         all_users: bool = False,
+        all_tenants: bool = False,
         limit: int = JOBS_PAGE,
-    ) -> "list[Job]":
-        """Gives the latest jobs, latest first."""
+    ) -> list[Job]:
+        """Gives the latest jobs, latest first. `all_tenants` is for whoever runs this installation."""
         actor = actor or LOCAL
-        user = None if all_users else actor.user
-        return await self._parts.jobs.list(tenant=actor.tenant, user=user, state=state, type=type, limit=limit)
+        tenant = None if all_tenants else actor.tenant
+        user = None if all_users or all_tenants else actor.user
+        chosen = {"persona": persona, "state": state, "type": type}
+        return await self._parts.jobs.list(tenant=tenant, user=user, limit=limit, **chosen)
+
+    async def follow(self, id: str, *, actor: Actor | None = None, all_users: bool = False) -> AsyncGenerator[Job]:
+        """Gives a job as it is, and again whenever it has changed, until it is over."""
+        await self.get(id, actor=actor, all_users=all_users)
+        async with aclosing(self._parts.jobs.follow(id, (actor or LOCAL).tenant)) as changes:
+            async for job in changes:
+                yield job
 
     async def wait(self, id: str, seconds: float, *, actor: Actor | None = None, all_users: bool = False) -> Job:
         """Gives a job once it is over, or as it is after so many seconds."""
@@ -80,9 +103,10 @@ class JobsFacet(Facet):
     async def cancel(self, id: str, *, actor: Actor | None = None, all_users: bool = False) -> Job:
         """Ends a job: at once if it waits, and if it runs as soon as its worker hears of it."""
         actor = actor or LOCAL
-        await self.get(id, actor=actor, all_users=all_users)
+        before = await self.get(id, actor=actor, all_users=all_users)
         job = self._own(await self._parts.jobs.cancel(id, actor.tenant), id, actor, all_users)
-        await self._parts.events.record("job.cancelled", actor, "", {"job": id, "type": job.type})
+        if before.state != "cancelled":
+            await self._parts.events.record("job.cancelled", actor, "", {"job": id, "type": job.type, "was": before.state})
         return job
 
     @uninterrupted
@@ -98,13 +122,33 @@ class JobsFacet(Facet):
         """Gives the number of the tenant's jobs in each state."""
         return await self._parts.jobs.counts((actor or LOCAL).tenant)
 
+    async def backlog(self, failed_seconds: float, due_seconds: float) -> JobBacklog:
+        """Gives what of all tenants' jobs somebody should look at: how many there are in each state, failed within so many
+        seconds, and are due for so many. For whoever runs this installation."""
+        parts, moment = self._parts, self._parts.now()
+        failed_since, due_before = moment - timedelta(seconds=failed_seconds), moment - timedelta(seconds=due_seconds)
+        return await parts.store.read(table.backlog(alive_since(parts.presence.seconds), failed_since, due_before))
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The types of jobs that this process has a handler for."""
+        return self._parts.jobs.handlers.names
+
     @asynccontextmanager
-    async def worker(self, concurrency: int | None = None) -> AsyncIterator[None]:
-        """Runs jobs in this process, of all tenants, while inside `async with`."""
-        worker = make_worker(self._parts, concurrency)
-        await worker.start()
+    async def worker(
+        self, concurrency: int | None = None, *, once: bool = False, observers: Sequence[AttemptObserver] = ()
+    ) -> AsyncIterator[JobWorker]:
+        """Runs jobs in this process, of all tenants, while inside `async with`; those that run at its end are waited for.
+
+        Args:
+            concurrency: Jobs that run at once; without it, as many as the settings say.
+            once: Until none is left that is due (`await worker.wait()`).
+            observers: Functions that are told of each attempt at a job that has ended.
+        """
+        worker = make_worker(self._parts, concurrency, observers)
+        await worker.start(once=once)
         try:
-            yield
+            yield worker
         finally:
             await worker.stop()
 
@@ -125,8 +169,10 @@ class JobsFacet(Facet):
             approval=outcome.pending.id,
         )
         waiting = queued(job)
+        suggestion = f"Job {job.id} waits for the answer, and goes on by itself when there is one."
+        error = None if outcome.error is None else msgspec.structs.replace(outcome.error, suggestion=suggestion)
         return Outcome(
-            outcome.id, outcome.tool, "pending", None, outcome.error, PendingInfo(waiting.kind, waiting.id), outcome.metrics
+            outcome.id, outcome.tool, "pending", None, error, PendingInfo(waiting.kind, waiting.id), outcome.metrics
         )
 
     def _own(self, job: Job | None, id: str, actor: Actor, all_users: bool) -> Job:

@@ -26,10 +26,11 @@ from toolgate.cli.context import (
     opened,
     option,
 )
-from toolgate.cli.output import answered, as_json, complain, emit_error, note, show
+from toolgate.cli.output import answered, as_json, complain, emit_error, note, say, show
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.spinner import Spinner, has_spinner
 from toolgate.errors import span_words
+from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY
 from toolgate.mcp.runner import is_plain, parts, says
 from toolgate.model import NANO, Actor, Outcome, check_request_id
 from toolgate.pipeline.usage import dollars
@@ -53,12 +54,26 @@ class CallOptions:
     yes: Annotated[bool, option("--yes", "Approve the call as the person at this machine.")] = False
     verbose: Annotated[bool, option("--verbose", "Show what the call's record logged: what held its code, say.")] = False
     timeout: Annotated[float | None, option("--timeout SECONDS", "Give up sooner than the tool's own limit.")] = None
+    in_background: Annotated[bool, option("--async", "Queue it as a job, which a worker runs, and give the job's id.")] = (
+        False
+    )
+    delay: Annotated[float | None, option("--delay SECONDS", "With --async: not before so many seconds from now.")] = None
+    priority: Annotated[
+        int | None,
+        option("--priority N", "With --async: the higher, the sooner.", min=MIN_PRIORITY, max=MAX_PRIORITY),
+    ] = None
 
     def check(self) -> None:
         """Refuses what `App.invoke` would raise for, by the names of the options."""
         check_workspace(self.workspace)
         if self.timeout is not None and not (self.timeout > 0 and math.isfinite(self.timeout)):
             raise Usage("--timeout must be a number of seconds above 0.")
+        if not self.in_background and (self.delay is not None or self.priority is not None):
+            raise Usage(
+                f"{'--delay' if self.delay is not None else '--priority'} is for calls that are queued: add --async."
+            )
+        if self.delay is not None and not (self.delay >= 0 and math.isfinite(self.delay)):
+            raise Usage("--delay must be a number of seconds, 0 or above.")
         if self.request_id is not None:
             try:
                 check_request_id(self.request_id)
@@ -147,11 +162,7 @@ async def _call(
         if spinner is not None and options.key is not None and options.key.isprintable():  # else the pipeline refuses it
             await _say_whom_it_waits_for(app, actor, options.key)
         with nullcontext() if spinner is None else spinner.running(), diverted():
-            outcome = await app.invoke(
-                name, arguments, actor=actor, session=options.session, idempotency_key=options.key,
-                approval=options.approval, timeout=options.timeout, request_id=options.request_id,
-                workspace=options.workspace, door="cli", caller=spinner,
-            )  # fmt: skip
+            outcome = await _made(app, name, arguments, actor, options, spinner)
         logs = await _logs(app, outcome.id) if options.verbose else []
         if as_json() or outcome.error is None:
             return outcome, None, logs
@@ -159,6 +170,19 @@ async def _call(
             words = f"--yes approves {name} alone. To let {inner} run without asking for a while, then call again: "
             return outcome, f"{words}`toolgate grants add {inner} --for 1h{naming(actor, user=True)}`.", logs
         return outcome, await _advice(app, name, actor, outcome.error.code), logs
+
+
+async def _made(
+    app: App, name: str, arguments: dict[str, Any] | None, actor: Actor, options: CallOptions, spinner: Spinner | None
+) -> Outcome:
+    """The outcome of the call, made now or queued."""
+    common: dict[str, Any] = {
+        "actor": actor, "session": options.session, "idempotency_key": options.key, "approval": options.approval,
+        "timeout": options.timeout, "request_id": options.request_id, "workspace": options.workspace, "door": "cli",
+    }  # fmt: skip
+    if not options.in_background:
+        return await app.invoke(name, arguments, caller=spinner, **common)
+    return await app.enqueue(name, arguments, delay=options.delay or 0.0, priority=options.priority or 0, **common)
 
 
 def _inner_tool(outcome: Outcome) -> str | None:
@@ -200,6 +224,14 @@ def show_outcome(outcome: Outcome, actor: Actor, advice: str | None = None) -> N
         show(_without_copy(outcome.output))
     else:
         _show_fault(outcome, advice)
+    if outcome.pending is not None and outcome.pending.kind == "job":
+        say(("Waiting" if outcome.error is not None else "Queued", "yellow"), f" as job {outcome.pending.id}")
+        note((f"toolgate jobs show {outcome.pending.id} --follow{naming(actor)}", "dim"))
+        approval = (outcome.error.details or {}).get("approval") if outcome.error is not None else None
+        if approval is not None:
+            note((f"To answer: toolgate approvals show|approve|reject {approval}", "dim"))
+        else:
+            note(("`toolgate worker` or `toolgate serve` runs it.", "dim"))
     if outcome.artifact is not None:
         for cut in outcome.artifact.cut:
             note((f"cut: {cut}", "yellow"))

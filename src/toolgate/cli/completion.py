@@ -73,6 +73,13 @@ async def approval_ids(app: App, _ctx: typer.Context) -> Offered:
 
 
 @completion
+async def job_ids(app: App, _ctx: typer.Context) -> Offered:
+    """The latest."""
+    found = await app.jobs.list(limit=MAX_IDS, all_tenants=True)
+    return [(job.id, _few_words(f"{job.state} {job.type}")) for job in found]
+
+
+@completion
 async def secret_names(app: App, _ctx: typer.Context) -> Offered:
     return [(name, "") for name in sorted({one.name for source in app.secrets.list() for one in source.secrets})]
 

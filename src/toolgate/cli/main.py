@@ -90,8 +90,8 @@ PROGRAM_OPTIONS = {"--settings": "FILE", "--home": "DIR"}
 
 COMMANDS = (
     "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets",
-    "idempotency", "undo", "workspace", "documents", "workflows", "schedules", "notifications", "canvas", "behaviours",
-    "audit", "artifacts", "keys", "serve", "mcp", "init", "trust", "doctor",
+    "idempotency", "jobs", "worker", "schedules", "undo", "workspace", "documents", "workflows", "notifications",
+    "canvas", "behaviours", "audit", "artifacts", "keys", "serve", "mcp", "init", "trust", "doctor",
 )  # fmt: skip
 """In the order of the help. The module of a command has a `group` of commands, or a function of its name."""
 

@@ -17,9 +17,9 @@ GAP = "  "
 INDENT = "  "
 STATE_STYLES = {
     **dict.fromkeys(("approved", "used", "done", "valid", "holds", "success", "newly allowed", "trusted"), "green"),
-    **dict.fromkeys(("waiting", "unknown", "exhausted", "pending", "new"), "yellow"),
-    **dict.fromkeys(("rejected", "failure", "timeout", "denied", "newly denied", "changed"), "red"),
-    **dict.fromkeys(("expired", "revoked", "ended", "gone"), "dim"),
+    **dict.fromkeys(("waiting", "unknown", "exhausted", "pending", "new", "parked"), "yellow"),
+    **dict.fromkeys(("rejected", "failure", "failed", "timeout", "denied", "newly denied", "changed"), "red"),
+    **dict.fromkeys(("expired", "revoked", "ended", "gone", "cancelled"), "dim"),
 }
 """The colour of a state, the same in every list."""
 

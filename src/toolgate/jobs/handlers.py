@@ -124,8 +124,11 @@ def make_type(
 class JobHandlers:
     """The types of jobs that this process knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, installed: bool = False) -> None:
+        """`installed`: those that installed packages offer too, which are loaded when they are first asked for: to find them
+        takes longer than a short command."""
         self._types: dict[str, JobType] = {}
+        self._to_be_loaded = installed
 
     def add(
         self,
@@ -159,16 +162,24 @@ class JobHandlers:
             except Exception:  # whatever somebody's module raises
                 logger.exception("the job handler %s (%s) cannot be used", point.name, point.value)
 
+    def _load_once(self) -> None:
+        if self._to_be_loaded:
+            self._to_be_loaded = False
+            self.load()
+
     @property
     def names(self) -> frozenset[str]:
+        self._load_once()
         return frozenset(self._types)
 
     def get(self, name: str) -> JobType | None:
+        if name not in self._types:
+            self._load_once()
         return self._types.get(name)
 
     def must_get(self, name: str) -> JobType:
         """A type. Raises LookupError with the names that there are."""
-        found = self._types.get(name)
+        found = self.get(name)
         if found is None:
             raise LookupError(f"job type {unknown(name, sorted(self._types))}")
         return found

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -21,7 +21,7 @@ from toolgate.store import reservations
 from toolgate.store.database import Store, now
 from toolgate.store.jobs import JobRow
 from toolgate.store.sealed_values import Seal
-from toolgate.tasks import finish
+from toolgate.tasks import finish, wait_for_any
 
 TOPIC = "jobs"
 """Of the notices by which processes tell each other that a job was queued, cancelled or ended."""
@@ -29,6 +29,8 @@ MAX_KEY_BYTES = 255
 MAX_DELAY = timedelta(days=3650)
 LOOK_SECONDS = 1.0
 """Between two looks at a job that somebody waits for: a notice may be lost."""
+FOLLOW_SECONDS = 0.25
+"""The same for one whose progress somebody watches: one in another process may tell nobody."""
 
 
 class JobQueue:
@@ -190,13 +192,14 @@ class JobQueue:
         self,
         *,
         tenant: str | None = None,
+        persona: str | None = None,
         user: str | None = None,
         state: str | None = None,
         type: str | None = None,  # noqa: A002
         limit: int = 100,
     ) -> list[Job]:
         """The latest jobs, latest first."""
-        chosen = {"tenant_id": tenant, "user_id": user, "state": state, "type": type}
+        chosen = {"tenant_id": tenant, "persona_id": persona, "user_id": user, "state": state, "type": type}
         given = {name: value for name, value in chosen.items() if value is not None}
         if state is not None and state not in STATES:
             raise Failed("VALIDATION_ERROR", f"A job is {', '.join(STATES[:-1])} or {STATES[-1]}, not {state!r:.40}.")
@@ -225,13 +228,36 @@ class JobQueue:
         finally:
             stop()
 
+    async def follow(self, id: str, tenant: str | None = None) -> AsyncGenerator[Job]:
+        """Gives a job as it is, and again whenever it has changed, until it is over."""
+        changed = asyncio.Event()
+        stop = self.watch(lambda told: changed.set() if told in ("", id) else None)
+        last: Job | None = None
+        try:
+            while True:
+                changed.clear()
+                job = await self.get(id, tenant)
+                if job is None:
+                    return
+                if job != last:
+                    yield job
+                if job.is_over:
+                    return
+                last = job
+                await wait_for_any(changed, seconds=FOLLOW_SECONDS)
+        finally:
+            stop()
+
     # -- by hand
 
     async def cancel(self, id: str, tenant: str | None = None) -> Job | None:
-        """Ends a job that waits, and has a running one ended; gives it as it is then. None: there is none."""
+        """Ends a job that waits or is parked, and has a running one ended; gives it as it is then. None: there is none.
+        Raises Failed for a job that is over."""
         found = await self.get(id, tenant)
         if found is None:
             return None
+        if found.state in ("done", "failed"):
+            raise Failed("VALIDATION_ERROR", f"Job {id} is {found.state}: there is nothing left to cancel.")
         row = await finish(self._store.transact(_cancel(id, self.clock())))
         await self.tell(id)
         return None if row is None else job_of(row)
@@ -252,8 +278,10 @@ class JobQueue:
 
 
 def _cancel(id: str, at: datetime) -> Any:
+    before = yield from table.get(id)
     row = yield from table.cancel(id, at)
-    if row is not None and row.state == "cancelled" and row.call_id is not None:
+    has_run = before is None or before.state not in ("queued", "waiting")  # then its call has settled what it took
+    if row is not None and row.state == "cancelled" and row.call_id is not None and not has_run:
         yield from reservations.settle(row.call_id, "", 0, ())
     return row
 

@@ -6,8 +6,9 @@ the idempotency key of what it does. Calls of tools (`tool_calls`) have such a k
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from math import isfinite
 from random import uniform
 from typing import Any
 
@@ -35,6 +36,9 @@ MASK = "[redacted]"
 
 logger = logging.getLogger("toolgate.jobs")
 
+AttemptObserver = Callable[[JobRow, str, float], None]
+"""Told of each attempt that has ended: the job as it was taken, the state that it is in now, and the seconds it took."""
+
 
 class RetryJob(Exception):
     """A job is to be tried again: not sooner than in so many seconds, and as an attempt of its own, or the same one."""
@@ -58,23 +62,32 @@ class JobFailed(Exception):
 class JobRunner:
     """Runs jobs of this process."""
 
-    def __init__(self, store: Store, queue: JobQueue, providers: Mapping[Any, Any]) -> None:
+    def __init__(
+        self, store: Store, queue: JobQueue, providers: Mapping[Any, Any], observers: Sequence[AttemptObserver] = ()
+    ) -> None:
         self._store = store
         self._queue = queue
         self._providers = providers
+        self._observers = observers
 
     async def run(self, row: JobRow) -> None:
         """Runs a job to the end of one attempt, and puts it on record. Cancelled, it says so in the record: somebody wanted
         that, or the worker stops and the job is queued again."""
         self._queue.running.add(row.id)
+        begun = asyncio.get_running_loop().time()
+        changes: dict[str, Any] = {"state": row.state}
         try:
             changes = await self._attempt(row)
         except asyncio.CancelledError:
-            await finish(self._record_interrupted(row))
+            changes = await finish(self._record_interrupted(row))
             raise
-        if changes.get("error"):
-            changes["error"] = await self._masked(row, changes["error"])
-        await finish(self._record(row, changes))
+        else:
+            if changes.get("error"):
+                changes["error"] = await self._masked(row, changes["error"])
+            await finish(self._record(row, changes))
+        finally:
+            for observe in self._observers:
+                observe(row, changes["state"], asyncio.get_running_loop().time() - begun)
 
     async def _masked(self, row: JobRow, error: str) -> str:
         """An error without the values of the payload that are not shown: a handler's message may quote them."""
@@ -88,12 +101,16 @@ class JobRunner:
             return error
         return encoded(msgspec.structs.replace(told, message=message, suggestion=suggestion))
 
-    async def _record_interrupted(self, row: JobRow) -> None:
+    async def _record_interrupted(self, row: JobRow) -> dict[str, Any]:
+        """What the record says of it then; as before, if it can't be written."""
         try:
-            await self._record(row, await self._interrupted(row))
+            changes = await self._interrupted(row)
+            await self._record(row, changes)
         except StoreError as error:
             self._queue.running.discard(row.id)
             logger.error("that job %s was interrupted cannot be put on record: %s", row.id, error)
+            return {"state": row.state}
+        return changes
 
     async def _interrupted(self, row: JobRow) -> dict[str, Any]:
         now_kept = await self._store.read(table.get(row.id))
@@ -218,6 +235,8 @@ class ProgressWriter:
         self._written = 0.0
 
     async def report(self, progress: JobProgress) -> None:
+        if not isfinite(progress.done) or not isfinite(progress.total or 0.0):
+            return  # what no JSON could say
         moment = asyncio.get_running_loop().time()
         is_last = progress.total is not None and progress.done >= progress.total
         if moment - self._written < PROGRESS_SECONDS and not is_last:

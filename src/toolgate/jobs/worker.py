@@ -21,7 +21,7 @@ from toolgate.store import jobs as table
 from toolgate.store.database import Store
 from toolgate.store.jobs import JobRow
 from toolgate.store.live_processes import ProcessHeartbeat, alive_since
-from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks
+from toolgate.tasks import BackgroundTasks, repeat, start_task, stop_tasks, wait_for_any
 
 IDLE_SECONDS = 5.0
 """The longest time between two looks for jobs that are due: a notice may be lost."""
@@ -154,22 +154,45 @@ class JobWorker:
         self._engine = engine
         self._tick = tick
         self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
         self._upkeep: list[asyncio.Task[None]] = []
         self._work: asyncio.Task[None] | None = None
         self._cancelling = BackgroundTasks()
 
-    async def start(self) -> None:
-        """Begins to run jobs in the background."""
+    async def start(self, *, once: bool = False) -> None:
+        """Begins to run jobs in the background; `once`: until none is left that is due."""
+        if once and self._tick is not None:
+            await self._tick()
         await self._begin()
-        self._work = start_task(self._engine.run(self._runner.run, self._stopping, once=False))
+        self._work = start_task(self._engine.run(self._runner.run, self._stopping, once=once))
 
     async def run_once(self) -> None:
         """Runs all jobs that are due, and those that they queue, until none is left."""
-        if self._tick is not None:
-            await self._tick()
-        await self._begin()
-        await self._engine.run(self._runner.run, self._stopping, once=True)
-        await self.stop()
+        await self.start(once=True)
+        try:
+            await self.wait()
+        finally:
+            await self.stop()
+
+    async def wait(self) -> None:
+        """Waits until it is told to stop, or (`once`) no job is left. Raises what else ended it."""
+        if self._work is not None:
+            await wait_for_any(self._stopping, self._work)
+            if self._work.done():
+                self._work.result()
+
+    @property
+    def is_halting(self) -> bool:
+        return self._stopping.is_set()
+
+    def halt(self) -> None:
+        """Has it take no more jobs. `stop` waits for those that run."""
+        self._stopping.set()
+
+    def hurry(self) -> None:
+        """Has `stop` wait for none of those that run: they are interrupted, and queued again."""
+        self._stopping.set()
+        self._hurrying.set()
 
     async def _begin(self) -> None:
         await self._presence.show()
@@ -222,7 +245,7 @@ class JobWorker:
         """Takes no more jobs, waits for those that run as long as the settings say, and has the others queued again."""
         self._stopping.set()
         if self._work is not None:
-            await asyncio.wait((self._work,), timeout=self._queue.settings.drain_seconds)
+            await wait_for_any(self._hurrying, self._work, seconds=self._queue.settings.drain_seconds)
         await self._engine.close()
         await stop_tasks(self._work, *self._upkeep)
         await self._cancelling.close()

@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from toolgate.app.app import App
 from toolgate.errors import NotServing
+from toolgate.jobs.worker import JobWorker
 from toolgate.mcp.server.fast_path import CALL_KEY, REPLY_KEY
 from toolgate.serve.app import HttpApp
 from toolgate.tasks import finish, start_task
@@ -70,7 +71,8 @@ def url_of(listening: socket.socket) -> str:
 
 
 async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]]) -> None:
-    """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what."""
+    """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what. Jobs are run
+    meanwhile, if the settings say so; those that run when it is told to stop are waited for."""
     listening = bind(app)
     url = url_of(listening)
     async with HttpApp(app) as http:
@@ -80,28 +82,50 @@ async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, No
             timeout_graceful_shutdown=max(1, round(app.settings.shutdown_seconds)),
         )  # fmt: skip
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `HttpApp` logs
-        server = uvicorn.Server(config)
-        with _signals(partial(_signalled, server, http)):
-            serving = start_task(server._serve([listening]))  # without its own way with signals
-            while not server.started and not serving.done():
-                await asyncio.sleep(0.005)
+        running = RunningServer(uvicorn.Server(config), http)
+        with _signals(running.signalled):
+            await running.run(listening, partial(ready, url, http))
+
+
+class RunningServer:
+    """The server and the worker beside it, from the first request to the last one's end."""
+
+    def __init__(self, server: uvicorn.Server, http: HttpApp) -> None:
+        self._server = server
+        self._http = http
+        self._worker: JobWorker | None = None
+
+    async def run(self, listening: socket.socket, ready: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        serving = start_task(self._server._serve([listening]))  # without its own way with signals
+        while not self._server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        async with AsyncExitStack() as stack:
             try:
                 if not serving.done():
-                    await ready(url, http)
+                    await ready()
+                    await self._start_worker(stack)
                 await finish(serving)
             finally:
-                _stop(server, http)
+                self._stop()
                 await serving
 
+    async def _start_worker(self, stack: AsyncExitStack) -> None:
+        """Runs jobs until the stack is closed, which waits for them."""
+        app = self._http.app
+        if app.settings.jobs.serve and not self._server.should_exit:
+            self._worker = await stack.enter_async_context(app.jobs.worker())
 
-def _signalled(server: uvicorn.Server, http: HttpApp) -> None:
-    server.force_exit = server.should_exit  # the second time
-    _stop(server, http)
+    def signalled(self) -> None:
+        self._server.force_exit = self._server.should_exit  # the second time
+        if self._server.force_exit and self._worker is not None:
+            self._worker.hurry()
+        self._stop()
 
-
-def _stop(server: uvicorn.Server, http: HttpApp) -> None:
-    server.should_exit = True
-    http.mcp.end_streams()
+    def _stop(self) -> None:
+        self._server.should_exit = True
+        self._http.mcp.end_streams()
+        if self._worker is not None:
+            self._worker.halt()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from random import random
 from typing import Any, NamedTuple
 
 from toolgate.store.database import Transaction
+from toolgate.store.live_processes import IS_DEAD
 from toolgate.store.sql import column, insert, select, select_one, value
 
 UNSETTLED = "('queued', 'running', 'waiting')"
@@ -107,6 +108,46 @@ def hasten(id: str, at: datetime) -> Transaction[None]:
     )
 
 
+def ids(tenant: str | None, beginning: str) -> Transaction[list[tuple[str, str]]]:
+    """The ids that begin so, of a tenant or of all (None), each with its tenant; at most two: enough to tell whether one is
+    meant."""
+    own, values = ("", {}) if tenant is None else (" AND tenant_id = :tenant", {"tenant": tenant})
+    rows = yield f"SELECT id, tenant_id FROM jobs WHERE id = :id{own}", {"id": beginning, **values}
+    if not rows:
+        rows = yield (
+            f"SELECT id, tenant_id FROM jobs WHERE substr(id, 1, :length) = :beginning{own} ORDER BY id LIMIT 2",
+            {"beginning": beginning, "length": len(beginning), **values},
+        )
+    return [(str(id), str(owner)) for id, owner in rows]
+
+
+class JobBacklog(NamedTuple):
+    """What of all jobs somebody should look at."""
+
+    counts: dict[str, int]
+    """By state."""
+    failed: int
+    """Since a moment."""
+    overdue: dict[str, int]
+    """Jobs that are due since before another moment, by type."""
+    is_worked: bool
+    """True if a living process runs a job."""
+
+
+def backlog(alive_since: Mapping[str, Any], failed_since: datetime, due_before: datetime) -> Transaction[JobBacklog]:
+    """The jobs of all tenants, as a check of the installation sees them."""
+    found = yield from counts()
+    failed = yield from value(
+        "SELECT count(*) FROM jobs WHERE state = 'failed' AND ended_at > :since", {"since": failed_since}
+    )
+    rows = yield (
+        "SELECT type, count(*) FROM jobs WHERE state = 'queued' AND run_at < :due GROUP BY type ORDER BY type",
+        {"due": due_before},
+    )
+    running = yield f"SELECT 1 FROM jobs WHERE state = 'running' AND NOT ({IS_DEAD}) LIMIT 1", dict(alive_since)
+    return JobBacklog(found, int(failed), {str(name): int(count) for name, count in rows}, bool(running))
+
+
 def counts(tenant: str | None = None) -> Transaction[dict[str, int]]:
     """The number of jobs in each state."""
     own, values = ("", {}) if tenant is None else ("WHERE tenant_id = :tenant ", {"tenant": tenant})
@@ -168,10 +209,10 @@ def forget(before: datetime) -> Transaction[int]:
 
 
 def cancel(id: str, at: datetime) -> Transaction[JobRow | None]:
-    """Ends a job that waits; has the worker of a running one end it. Gives the job, None: there is none."""
+    """Ends a job that waits or is parked; has the worker of a running one end it. Gives the job, None: there is none."""
     yield (
         "UPDATE jobs SET state = 'cancelled', is_cancelled = TRUE, ended_at = :moment WHERE id = :id "
-        "AND state IN ('queued', 'waiting')",
+        "AND state IN ('queued', 'waiting', 'parked')",
         {"id": id, "moment": at},
     )
     yield "UPDATE jobs SET is_cancelled = TRUE WHERE id = :id AND state = 'running'", {"id": id}

@@ -19,6 +19,7 @@ from toolgate.app.app import App
 from toolgate.app.checks import Check, ask_policy
 from toolgate.app.checks.builtin_tools import builtin_checks
 from toolgate.app.checks.events import event_checks
+from toolgate.app.checks.jobs import job_checks
 from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.models import model_checks
 from toolgate.app.checks.qstash import qstash_checks
@@ -432,6 +433,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("events", event_checks),
     ("credentials", _vaults),
     ("waiting", _waiting),
+    ("jobs", job_checks),
     ("sandbox", _sandbox),
     ("servers", server_checks),
     ("memory", memory_checks),

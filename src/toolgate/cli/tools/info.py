@@ -42,6 +42,7 @@ def info_to_dict(tool: ListedTool, *, enforced: bool, health: HealthRow | None =
         "timeout_from": _origin(tool.entry),
         "estimate": msgspec.to_builtins(_estimate(tool.entry)),
         "attempts": 1 if tool.entry.retry is None else tool.entry.retry.max_attempts,
+        "background": tool.entry.background,
         "longest": None if tool.entry.time_limit is None else tool.entry.longest,
         "health": None if health is None else health.to_dict(),
         "fingerprint": tool.entry.fingerprint,
@@ -172,6 +173,8 @@ def _rules(entry: Entry) -> Iterator[tuple[str, str]]:
         yield "Rate limit", ", ".join(f"{most} a {period}" for period, most in limits.items() if most is not None)
     if tool.concurrency is not None:
         yield "Concurrency", f"{tool.concurrency} at once"
+    if entry.background:
+        yield "Background", "always: a call is queued as a job, which `toolgate worker` or `toolgate serve` runs"
 
 
 def _cost(tool: Tool) -> str:

@@ -1,6 +1,6 @@
 """Metrics for Prometheus and spans for OpenTelemetry, as hooks: switched off, they are not there and cost nothing."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -25,6 +25,13 @@ GROUPS = {
 """The stage at which a group of stages, and so its span, begins."""
 
 
+class HasType(Protocol):
+    """A job, as far as it is counted."""
+
+    @property
+    def type(self) -> str: ...
+
+
 class CallMetrics(Hook):
     """Counts calls and how long they take."""
 
@@ -41,6 +48,18 @@ class CallMetrics(Hook):
             "toolgate_hook_errors", "Hooks that failed or ran out of time, and whose call went on", ["hook", "stage"],
             registry=self.registry,
         )  # fmt: skip
+        self._attempts = Counter(
+            "toolgate_jobs", "Attempts at jobs that this process has ended, by the state that the job was in then",
+            ["type", "state"], registry=self.registry,
+        )  # fmt: skip
+        self._job_seconds = Histogram(
+            "toolgate_job_seconds", "How long attempts at jobs took", ["type"], registry=self.registry
+        )
+
+    def count_attempt(self, job: HasType, state: str, seconds: float) -> None:
+        """Counts an attempt at a job."""
+        self._attempts.labels(job.type, state).inc()
+        self._job_seconds.labels(job.type).observe(seconds)
 
     def did_create_invoke_context(self, ctx: InvokeContext) -> None:
         ctx.data[self] = True

@@ -28,8 +28,9 @@ JsonObject = dict[str, Any]
 ARTIFACT_SCHEME = "toolgate://artifacts/"
 """The URIs of whole outputs that were too long for a result."""
 CALL_META, ERROR_META, TOOL_META = "toolgate/call", "toolgate/error", "toolgate/tool"
-APPROVAL_META = "toolgate/approval"
-"""Keys in `_meta`: the id of the call, its error, facts on a tool; and the approval that a call has, or waits for."""
+APPROVAL_META, JOB_META = "toolgate/approval", "toolgate/job"
+"""Keys in `_meta`: the id of the call, its error, facts on a tool; the approval that a call has, or waits for; and the job
+that it was queued as."""
 MISSING_META = "toolgate/missing"
 """In a list: servers whose part is missing, or can't be called now, and why."""
 UNREACHABLE_REASON = "it is unreachable"
@@ -134,6 +135,8 @@ def _definition(entry: Entry) -> JsonObject:
         facts["cost_usd"] = max(entry.fixed_nano, entry.capability_nano) / NANO
     if entry.asks is not None:
         facts["asks"] = entry.asks
+    if entry.background:
+        facts["background"] = True
     if entry.tool.errors:
         facts["errors"] = [error.model_dump() for error in entry.tool.errors]
     return {**told, "_meta": {TOOL_META: facts}}
@@ -276,6 +279,10 @@ def pending_result(outcome: Outcome) -> JsonObject:
             "The tool needs input before it continues, and this client cannot be asked for it.",
             "What it did before it asked is unknown.",
         ]
+    if pending.kind == "job":
+        words = [
+            f"The call is queued as job {pending.id} and runs in the background. It has not ended yet; do not repeat it."
+        ]
     if pending.kind == "approval":
         waiting["resume"] = "Once it is approved, call the tool again with the same arguments."
         inner = error is not None and error.details is not None and "outer_call" in error.details
@@ -283,7 +290,8 @@ def pending_result(outcome: Outcome) -> JsonObject:
         words.append(f"{run} Approval {pending.id}: {waiting['resume']}")
     if error is not None and error.suggestion:
         words.append(error.suggestion)
-    told = {CALL_META: outcome.id, **({APPROVAL_META: pending.id} if pending.kind == "approval" else {})}
+    named = {"approval": APPROVAL_META, "job": JOB_META}.get(pending.kind)
+    told = {CALL_META: outcome.id, **({} if named is None else {named: pending.id})}
     return {"content": [_text("\n".join(words))], "structuredContent": waiting, "isError": True, "_meta": told}
 
 

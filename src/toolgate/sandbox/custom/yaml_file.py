@@ -31,7 +31,7 @@ TOOL_FIELDS = {
     "name": "name", "description": "description", "schema": "input_schema", "enabled": "enabled",
     "tokenCost": "declared_tokens", "version": "version", "timeout": "timeout", "outputSchema": "output_schema",
     "category": "category", "requiresPermission": "requires_permission", "tags": "tags", "cost": "cost",
-    "examples": "examples", "route": "route",
+    "examples": "examples", "route": "route", "background": "background",
 }  # fmt: skip
 """The names that the file's fields have in a `Tool`."""
 PROGRAM_FIELDS = {"code": "code", "runtime": "runtime"}
