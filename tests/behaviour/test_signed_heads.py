@@ -264,7 +264,9 @@ def test_rows_from_before_heads_were_signed_are_named_so(terminal: Terminal, dat
     attacker.sql(
         "DROP VIEW call_requests", "DROP INDEX audit_log_request",
         "DROP VIEW call_costs", "DROP TABLE audit_signing", "DROP TABLE audit_heads", "DROP TABLE rate_counts",
-        "DROP TABLE tool_health", "DROP TABLE free_calls", "DROP TABLE behaviour_adjustments",
+        "DROP TABLE event_requests", "DROP TABLE schedules", "DROP TABLE workflow_invocations",
+        "DROP TABLE mcp_task_answers", "DROP TABLE mcp_tasks", "DROP TABLE seen_signatures", "DROP TABLE push_tokens",
+        "DROP TABLE jobs", "DROP TABLE tool_health", "DROP TABLE free_calls", "DROP TABLE behaviour_adjustments",
         "DROP TABLE notifications", "DROP TABLE canvas_blocks", "DROP TABLE canvases", "DROP TABLE document_passages",
         "DROP TABLE documents", "DROP TABLE document_libraries", "DROP TABLE memories", "DROP TABLE memory_spaces",
         "DROP INDEX api_keys_live_name", "DROP TABLE call_details", "DELETE FROM toolgate_schema WHERE number >= 9",
