@@ -8,6 +8,7 @@ import argparse
 import sys
 from contextlib import ExitStack
 
+import jobs
 import mcp_rows
 import memory
 import peers
@@ -17,7 +18,7 @@ import sandbox
 from contest import WorkerCrashed
 from rich.console import Console
 
-NAMES = ("invoke", "crowd", "durable", "mcp", "list", "startup", "sandbox", "memory")
+NAMES = ("invoke", "crowd", "durable", "mcp", "list", "startup", "sandbox", "memory", "jobs")
 
 
 def main() -> int:
@@ -63,6 +64,8 @@ def measure(bench: rows.Bench, wanted: set[str]) -> None:
         sandbox.sandbox(bench)
     if "memory" in wanted:
         memory.memory(bench)
+    if "jobs" in wanted:
+        jobs.jobs(bench)
     if "mcp" in wanted:
         mcp_rows.over_http(bench)
     bench.findings.sort(key=lambda finding: finding.row)

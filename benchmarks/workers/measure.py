@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -78,3 +79,29 @@ async def serve(handlers: dict[str, Handler]) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
         request = json.loads(line)
         answers.write(json.dumps(await handlers[request["do"]](request)) + "\n")
+
+
+async def spread_of(call: Call, count: int) -> dict[str, float]:
+    """Milliseconds from asking for something to having it, one after the other, with a pause in which the other side is
+    idle again."""
+    took = []
+    for _ in range(count):
+        await asyncio.sleep(0.005)
+        begin = perf_counter_ns()
+        await call()
+        took.append((perf_counter_ns() - begin) / 1e6)
+    took.sort()
+    return {"p50": took[count // 2], "p95": took[count * 95 // 100]}
+
+
+def cpu_seconds(session: int) -> float:
+    """The CPU time of all processes of a session, as Linux counts it."""
+    ticks = 0
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(fields[3]) == session:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
