@@ -9,8 +9,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 HOMES = {"peers": HERE / ".peers", "gateways": HERE / ".peers" / "gateways", "queues": HERE / ".peers" / "queues"}
-"""What is measured in one process, the gateways, which need an older `mcp`, and the queues of jobs. Each has a list, NAME.in,
-and its lock."""
+"""What is measured in one process, the gateways, which need an older `mcp`, and the queues of jobs. Each has a list,
+NAME.in, and its lock."""
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
 
