@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Annotated, Any, BinaryIO, Self
 
 import orjson
@@ -28,8 +28,10 @@ async def worker(
     ] = None,
 ) -> int:
     """Run the jobs of all tenants until SIGTERM or Ctrl-C. Those that run then are waited for; a second signal ends it."""
+    from toolgate.app.event_stream import taking_events
+
     with _Told() as tell:
-        async with opened(ctx, serving=True) as app:
+        async with opened(ctx, serving=True) as app, nullcontext() if once else taking_events(app):
             most = concurrency or app.settings.jobs.concurrency
             types = sorted(app.jobs.types)
             async with app.jobs.worker(concurrency, once=once, observers=(tell.attempt,)) as working:
