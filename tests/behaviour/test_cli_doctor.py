@@ -41,7 +41,7 @@ def test_where_all_is_well_every_line_has_its_mark(terminal: Terminal) -> None:
     names = list(dict.fromkeys(one["name"] for one in terminal("doctor", "--json").json["checks"]))
     assert names == [
         "python", "extras", "project", "settings", "home", "database", "audit log", "tools", "policy", "redis",
-        "events", "credentials", "waiting", "sandbox", "servers", "memory", "model", "timezone",
+        "events", "credentials", "waiting", "jobs", "sandbox", "servers", "memory", "model", "timezone",
         "n8n", "search", "services", "programs", "tokenizer", "secrets", "dates", "telemetry",
     ]  # fmt: skip
 

@@ -438,3 +438,21 @@ def test_who_stops_looking_does_not_stop_the_job(terminal: Terminal) -> None:
         (terminal.folder / "enough").touch()
         assert terminal.run("jobs", "show", id, "--follow").code == 0
     assert ran(terminal) == ["begun tea", "ended tea"]
+
+
+# -- handlers of installed packages
+
+
+def test_a_worker_knows_the_handlers_of_installed_packages_unless_they_are_turned_off(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = terminal.folder / "site" / "given-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: given\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[toolgate.jobs]\ngreet = given_jobs:greet\nbroken = given_jobs:missing\n")
+    code = "from toolgate import job_handler\n@job_handler('greet')\nasync def greet(ctx):\n    return 'hello'\n"
+    (terminal.folder / "site" / "given_jobs.py").write_text(code)
+    monkeypatch.syspath_prepend(str(terminal.folder / "site"))
+    assert "greet" in terminal("worker", "--once").err
+    terminal.settings("entry_points: false")
+    assert "greet" not in terminal("worker", "--once").err
