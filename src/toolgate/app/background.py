@@ -54,8 +54,8 @@ def add_handlers(parts: "Parts") -> None:
     async def free_key(actor: Actor, key: str) -> None:
         await parts.idempotency.settle(actor.tenant, actor.user, key, happened=False, by="worker")
 
-    async def forget_key(actor: Actor, key: str) -> None:
-        await parts.store.transact(forget(Scope(actor.tenant, actor.user, key)))
+    async def forget_key(actor: Actor, key: str, tool: str) -> None:
+        await parts.store.transact(forget(Scope(actor.tenant, actor.user, key), tool))
 
     handlers = parts.jobs.handlers
     calls = ToolCalls(parts.pipeline.__call__, parts.catalog.find, free_key, forget_key)

@@ -16,7 +16,7 @@ from toolgate.jobs.runner import AttemptObserver
 from toolgate.jobs.tool_calls import TYPE, payload_of, queued
 from toolgate.jobs.worker import JobWorker
 from toolgate.model import LOCAL, Actor, Call, Outcome
-from toolgate.model.outcome import PendingInfo
+from toolgate.model.outcome import ErrorInfo, PendingInfo
 from toolgate.store import jobs as table
 from toolgate.store.jobs import JobBacklog
 from toolgate.store.live_processes import alive_since
@@ -159,15 +159,19 @@ class JobsFacet(Facet):
     async def keep_waiting(self, call: Call, outcome: Outcome) -> Outcome:
         """Keeps a call that was to be queued and waits for a person: it is queued when they have agreed."""
         assert outcome.pending is not None
-        job = await self._parts.jobs.enqueue(
-            TYPE,
-            payload_of(call),
-            actor=call.actor,
-            key=call.idempotency_key,
-            delay=call.background.delay if call.background else 0.0,
-            priority=call.background.priority if call.background else 0,
-            approval=outcome.pending.id,
-        )
+        try:
+            job = await self._parts.jobs.enqueue(
+                TYPE,
+                payload_of(call),
+                actor=call.actor,
+                key=call.idempotency_key,
+                delay=call.background.delay if call.background else 0.0,
+                priority=call.background.priority if call.background else 0,
+                approval=outcome.pending.id,
+            )
+        except Failed as failed:
+            info = ErrorInfo(failed.code, failed.message, failed.retryable, failed.suggestion)
+            return Outcome(outcome.id, outcome.tool, "failure", None, info, None, outcome.metrics)
         waiting = queued(job)
         suggestion = f"Job {job.id} waits for the answer, and goes on by itself when there is one."
         error = None if outcome.error is None else msgspec.structs.replace(outcome.error, suggestion=suggestion)

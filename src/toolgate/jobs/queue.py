@@ -98,7 +98,8 @@ class JobQueue:
         if kept.payload_hash != row.payload_hash:
             raise Failed(
                 "IDEMPOTENCY_CONFLICT",
-                f"This idempotency key belongs to job {kept.id}, whose payload is another; nothing was queued.",
+                f"This idempotency key belongs to job {kept.id}, which has another payload, persona or scopes; "
+                "nothing was queued.",
                 suggestion="Use a new key for a new job.",
             )
         await self.tell(kept.id)
@@ -134,11 +135,11 @@ class JobQueue:
         if fault is not None:
             raise Failed("VALIDATION_ERROR", f"The payload of a job of type {type} is wrong: {fault}.")
         attempts = kind.max_attempts if max_attempts is None else max_attempts
-        _check(key, delay, priority, attempts)
+        check_wish(key, delay, priority, attempts)
         moment, id = self.clock(), new_id()
         return JobRow(
             id, actor.tenant, actor.persona, actor.user, orjson.dumps(actor.scopes).decode(), type,
-            await self._sealed(id, text), sha256(text).hexdigest(),
+            await self._sealed(id, text), _payload_hash(actor, text),
             orjson.dumps(self._mask(dict(payload)) if shown is None else shown).decode(),
             "queued" if approval is None else "waiting", -priority, moment + timedelta(seconds=delay), key, attempts,
             0, 0, 0, None, False, approval, call_id, schedule, None, None, None, moment, None, None,
@@ -173,6 +174,16 @@ class JobQueue:
         except ValueError:  # somebody changed the row
             return None
         return payload
+
+    def masked(self, text: str) -> str:
+        """Words of a tool or a handler as records may hold them."""
+        masked: str = self._mask(text)
+        return masked
+
+    async def is_of_call(self, id: str, call_id: str) -> bool:
+        """Tells whether a job was queued by this call, not by an earlier one with the same key."""
+        row = await self._store.read(table.get(id))
+        return row is not None and row.call_id == call_id
 
     async def tell(self, id: str) -> None:
         """Tells workers, and whoever waits for it, that something happened to a job."""
@@ -278,12 +289,15 @@ class JobQueue:
 
 
 def _cancel(id: str, at: datetime) -> Any:
-    before = yield from table.get(id)
     row = yield from table.cancel(id, at)
-    has_run = before is None or before.state not in ("queued", "waiting")  # then its call has settled what it took
-    if row is not None and row.state == "cancelled" and row.call_id is not None and not has_run:
-        yield from reservations.settle(row.call_id, "", 0, ())
+    if row is not None and row.state == "cancelled" and row.call_id is not None:
+        yield from reservations.release(row.call_id)
     return row
+
+
+def _payload_hash(actor: Actor, text: bytes) -> str:
+    """What a key stands for. Persona and scopes belong to it: else another persona of the user would be given the result."""
+    return sha256(orjson.dumps((actor.persona, sorted(set(actor.scopes)))) + text).hexdigest()
 
 
 def _unknown_type(handlers: JobHandlers, name: str) -> str:
@@ -294,10 +308,11 @@ def _unknown_type(handlers: JobHandlers, name: str) -> str:
     raise AssertionError(name)
 
 
-def _check(key: str | None, delay: float, priority: int, attempts: int) -> None:
+def check_wish(key: str | None, delay: float, priority: int, attempts: int = 1) -> None:
+    """Raises Failed for a wish that no job can have."""
     wrong = None
-    if key is not None and (not isinstance(key, str) or not 0 < len(key.encode("utf-8", "replace")) <= MAX_KEY_BYTES):
-        wrong = f"an idempotency key is text of 1 to {MAX_KEY_BYTES} bytes"
+    if key is not None and not (isinstance(key, str) and key.isprintable() and 0 < len(key.encode()) <= MAX_KEY_BYTES):
+        wrong = f"an idempotency key is printable text of 1 to {MAX_KEY_BYTES} bytes"
     elif not isinstance(delay, int | float) or not math.isfinite(delay) or not 0 <= delay <= MAX_DELAY.total_seconds():
         wrong = f"a delay is between 0 s and {plural(MAX_DELAY.days, 'day')}"
     elif type(priority) is not int or not MIN_PRIORITY <= priority <= MAX_PRIORITY:

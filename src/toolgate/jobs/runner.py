@@ -22,7 +22,8 @@ from toolgate.jobs.queue import JobQueue, encoded
 from toolgate.jsontext import find_not_json
 from toolgate.model.outcome import ErrorInfo
 from toolgate.store import jobs as table
-from toolgate.store.database import Store
+from toolgate.store import reservations
+from toolgate.store.database import Store, Transaction
 from toolgate.store.jobs import JobRow
 from toolgate.tasks import finish
 
@@ -182,8 +183,12 @@ class JobRunner:
         return self._ended("failed", error=error, **kept)
 
     def _ended(self, state: str, *, error: ErrorInfo | None, **changes: Any) -> dict[str, Any]:
-        told = None if error is None else encoded(error)
+        told = None if error is None else self._told(error)
         return {"state": state, "error": told, "ended_at": self._queue.clock(), "process_id": None, **changes}
+
+    def _told(self, error: ErrorInfo) -> str:
+        """An error as the record may hold it: what a handler raises can have a secret in its words."""
+        return encoded(msgspec.structs.replace(error, message=self._queue.masked(error.message)))
 
     def _again(self, row: JobRow, error: ErrorInfo, after: float = 0.0, *, counts: bool = True) -> dict[str, Any]:
         """An attempt has failed: another one later, or none. The pauses grow, and differ by chance, so that jobs that failed
@@ -195,13 +200,13 @@ class JobRunner:
         pause = min(settings.backoff_seconds * 2 ** (attempts - 1), settings.max_backoff_seconds) if counts else 0.0
         run_at = self._queue.clock() + timedelta(seconds=max(after, pause * uniform(0.8, 1.2)))
         return {
-            "state": "queued", "attempts": attempts, "run_at": run_at, "error": encoded(error), "process_id": None,
+            "state": "queued", "attempts": attempts, "run_at": run_at, "error": self._told(error), "process_id": None,
         }  # fmt: skip
 
     async def _record(self, row: JobRow, changes: dict[str, Any]) -> None:
         for pause in (*STORE_PAUSES, None):
             try:
-                if not await self._store.transact(table.move(row, **changes)):
+                if not await self._store.transact(_moved(row, changes)):
                     logger.warning("job %s was taken by another worker meanwhile; what came of it here is not kept", row.id)
                 break
             except StoreError as error:
@@ -225,6 +230,15 @@ def hidden_texts(payload: Any, shown: Any) -> set[str]:
     return {payload} if isinstance(payload, str) and payload != shown and len(payload) >= MIN_HIDDEN_CHARS else set()
 
 
+def _moved(row: JobRow, changes: dict[str, Any]) -> Transaction[bool]:
+    """Puts an attempt's end on record. The first attempt alone makes the call that money was reserved for: where it did not
+    get so far as to take that, nothing else would give it back."""
+    is_ours = yield from table.move(row, **changes)
+    if is_ours and row.call_id is not None and ("ended_at" in changes or changes.get("attempts")):
+        yield from reservations.release(row.call_id)
+    return is_ours
+
+
 class ProgressWriter:
     """Keeps the progress of a job in its record, not more often than anybody can see."""
 
@@ -242,8 +256,9 @@ class ProgressWriter:
         if moment - self._written < PROGRESS_SECONDS and not is_last:
             return
         self._written = moment
-        if progress.message is not None and len(progress.message) > MAX_MESSAGE_CHARS:
-            progress = JobProgress(progress.done, progress.total, progress.message[:MAX_MESSAGE_CHARS])
+        if progress.message is not None:
+            words = self._queue.masked(progress.message[: 2 * MAX_MESSAGE_CHARS])[:MAX_MESSAGE_CHARS]
+            progress = JobProgress(progress.done, progress.total, words)
         try:
             await self._store.transact(table.move(self._row, progress=encoded(progress)))
         except StoreError as error:

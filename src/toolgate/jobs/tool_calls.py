@@ -17,7 +17,7 @@ import orjson
 from toolgate.errors import CODES, CallError, Failed, Pending
 from toolgate.jobs.handlers import JobContext, JobParked, JobWaits
 from toolgate.jobs.job import Job
-from toolgate.jobs.queue import JobQueue
+from toolgate.jobs.queue import JobQueue, check_wish
 from toolgate.jobs.runner import JobFailed, RetryJob
 from toolgate.model import Actor, Call, Entry, Invoke, Outcome, new_id
 from toolgate.model.outcome import ErrorInfo
@@ -52,6 +52,11 @@ class CallQueue:
         self._queue = queue
         self._hand_over = hand_over
 
+    def check(self, call: Call) -> None:
+        """Raises Failed for a wish that no job can have, before anybody is asked about the call."""
+        if call.background is not None:
+            check_wish(call.idempotency_key, call.background.delay, call.background.priority)
+
     async def enter(self, ctx: InvokeContext, entry: Entry) -> Outcome:
         """Queues the call and raises Pending. Where it was queued before, with the same key, and is over: its outcome."""
         call = ctx.call
@@ -71,7 +76,8 @@ class CallQueue:
         before = outcome_of(job)
         if before is not None:
             return before
-        await self._hand_over(ctx)
+        if call.idempotency_key is None or await self._queue.is_of_call(job.id, call.id):
+            await self._hand_over(ctx)  # else the job has the money of the call that queued it, and this one gives its back
         raise queued(job)
 
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
@@ -113,7 +119,7 @@ class ToolCalls:
         invoke: Invoke,
         find: Callable[[str, str], Entry | None],
         settle: Callable[[Actor, str], Awaitable[None]],
-        forget: Callable[[Actor, str], Awaitable[None]],
+        forget: Callable[[Actor, str, str], Awaitable[None]],
     ) -> None:
         """`settle` frees an idempotency key whose outcome nobody knows, `forget` also one whose call has failed."""
         self._invoke = invoke
@@ -126,7 +132,7 @@ class ToolCalls:
         is_harmless = self._is_harmless(given["tool"], ctx.actor)
         key = _key(ctx, is_harmless)
         if is_harmless and row.attempts:
-            await self._forget(ctx.actor, key)
+            await self._forget(ctx.actor, key, given["tool"])
         is_first = row.attempts == 0 and row.crashes == 0 and row.call_id is not None
         approval = row.approval or given.get("approval")
         call = Call(

@@ -157,6 +157,8 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         if entry.guards is not None or self.policy.guard.reads_arguments:
             mark(ctx, "screening")
             await self.check_arguments(ctx, entry)
+        if ctx.call.background is not None:
+            self.queue.check(ctx.call)
         return entry
 
     async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:

@@ -158,9 +158,13 @@ def release(scope: Scope, call_id: str) -> Transaction[bool]:
     return True
 
 
-def forget(scope: Scope) -> Transaction[None]:
-    """Frees a key whose call is over, whatever came of it: for a call that may be made again under the same key."""
-    yield f"DELETE FROM idempotency_keys WHERE {SAME_KEY} AND state <> 'running'", scope._asdict()
+def forget(scope: Scope, tool: str) -> Transaction[None]:
+    """Frees a key whose call of this tool is over, whatever came of it: for a call that may be made again under the same
+    key. A key that stands for another tool's call stays: that one may have had its effect."""
+    yield (
+        f"DELETE FROM idempotency_keys WHERE {SAME_KEY} AND state <> 'running' AND tool_name = :tool",
+        {**scope._asdict(), "tool": tool},
+    )
 
 
 def withdraw(scope: Scope, holder: KeyHolder, at: datetime) -> Transaction[bool]:

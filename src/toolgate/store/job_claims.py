@@ -10,6 +10,7 @@ from collections.abc import Container, Mapping
 from datetime import datetime
 from typing import Any
 
+from toolgate.store import reservations
 from toolgate.store.database import Transaction, moment
 from toolgate.store.jobs import MAX_AT_ONCE, JobRow
 from toolgate.store.live_processes import IS_DEAD
@@ -171,10 +172,10 @@ def _one_of(types: frozenset[str]) -> tuple[str, dict[str, str]]:
 def recover(alive_since: Mapping[str, Any], at: datetime, max_crashes: int, error: str) -> Transaction[int]:
     """Queues the jobs of workers that died again; one whose workers died too often has failed."""
     rows = yield (
-        f"SELECT id, claim, is_cancelled, crashes FROM jobs WHERE state = 'running' AND {IS_DEAD} LIMIT :most",
+        f"SELECT id, claim, is_cancelled, crashes, call_id FROM jobs WHERE state = 'running' AND {IS_DEAD} LIMIT :most",
         {**alive_since, "most": MAX_AT_ONCE},
     )
-    for id, claimed, is_cancelled, crashes in rows:
+    for id, claimed, is_cancelled, crashes, _call_id in rows:
         changes: dict[str, Any] = {"state": "queued"}
         if is_cancelled:
             changes = {"state": "cancelled", "ended_at": at}
@@ -186,6 +187,9 @@ def recover(alive_since: Mapping[str, Any], at: datetime, max_crashes: int, erro
             "WHERE id = :id AND claim = :claim AND state = 'running'",
             {"id": id, "claim": claimed, **changes},
         )
+    for _id, _claimed, _is_cancelled, _crashes, call_id in rows:
+        if call_id is not None:  # the next attempt is another call
+            yield from reservations.release(call_id)
     return len(rows)
 
 

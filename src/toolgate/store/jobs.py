@@ -221,11 +221,12 @@ def cancel(id: str, at: datetime) -> Transaction[JobRow | None]:
 
 def retry(id: str, at: datetime) -> Transaction[bool]:
     """Queues a job that failed, was cancelled or is parked again; gives whether it was one of these. The attempts go on
-    being counted from where they were, so that no idempotency key of an earlier one is used again."""
+    being counted from where they were, so that no idempotency key of an earlier one is used again. Rate limits count it as a
+    call of its own."""
     rows = yield (
         "UPDATE jobs SET state = 'queued', attempts = attempts + 1, max_attempts = attempts + 1 + max_attempts, "
         "crashes = 0, run_at = :moment, is_due = TRUE, is_cancelled = FALSE, approval = NULL, error = NULL, result = NULL, "
-        "progress = NULL, process_id = NULL, ended_at = NULL WHERE id = :id "
+        "progress = NULL, process_id = NULL, ended_at = NULL, call_id = NULL WHERE id = :id "
         "AND state IN ('failed', 'cancelled', 'parked') RETURNING id",
         {"id": id, "moment": at},
     )

@@ -160,12 +160,21 @@ def _was_never_reserved(call: str, process: str) -> Transaction[bool]:
     )
 
 
-def hand_over(call: str) -> Transaction[None]:
-    """Has what a call reserved belong to no process, but to the job that will make the call."""
+def hand_over(call: str, process: str) -> Transaction[None]:
+    """Has what a call of this process reserved belong to no process, but to the job that will make the call. A worker that
+    makes it already keeps what it has taken."""
     yield (
-        "UPDATE reservations SET process_id = :queue WHERE call_id = :call AND state = 'held'",
-        {"call": call, "queue": QUEUE},
+        "UPDATE reservations SET process_id = :queue WHERE call_id = :call AND process_id = :process AND state = 'held'",
+        {"call": call, "queue": QUEUE, "process": process},
     )
+
+
+def release(call: str) -> Transaction[None]:
+    """Gives back what waits with a job that will not make the call. What a process has taken over it settles itself, or a
+    reaper does: the call may have begun."""
+    ended = yield from _end(call, "held", "settled", " AND process_id = :queue", {"queue": QUEUE})
+    if ended is not None:
+        yield from _count_all(ended.accounts, ended.reserved, 0, {})
 
 
 def dead(alive_since: Mapping[str, Any], most: int = 1_000) -> Transaction[list[str]]:

@@ -123,7 +123,7 @@ class Budgets(HoldingGate):
     async def hand_over(self, ctx: InvokeContext) -> None:
         """Has what the call has reserved wait for the job that will make it."""
         if holds(ctx, self):
-            await self._store.transact(reservations.hand_over(ctx.call.id))
+            await self._store.transact(reservations.hand_over(ctx.call.id, self._presence.id))
             self._begun.pop(ctx.call.id, None)
             let_go(ctx, self)
 

@@ -1,0 +1,230 @@
+"""Jobs in the hands of users, personas and tools that mean ill."""
+
+from typing import Any
+
+import pytest
+
+from tests.behaviour.test_jobs import ADA, EVE, Shop, in_state, opened
+from toolgate import Actor, Answer, App, InvokeContext, RateLimit, tool
+from toolgate.gates.quota.budget_accounts import new_budget
+from toolgate.jobs.handlers import JobContext
+from toolgate.model import NANO
+from toolgate.store import job_claims, reservations
+from toolgate.store.database import Transaction
+from toolgate.store.live_processes import alive_since
+
+pytestmark = pytest.mark.requirement("JOB-1")
+PRICE = NANO * 2 // 5
+KEY = "sk-ant-api03-" + "a1B2" * 23 + "AA"
+
+
+async def money(app: App) -> tuple[int, int]:
+    """What is spent and what is reserved of the tenant's budget."""
+
+    def look() -> Transaction[tuple[int, int]]:
+        [(spent, reserved)] = yield "SELECT spent, reserved FROM spending", {}
+        return int(spent), int(reserved)
+
+    return await app.parts.store.read(look())
+
+
+async def queued(app: App, name: str, arguments: dict[str, Any], **how: Any) -> str:
+    outcome = await app.enqueue(name, arguments, actor=ADA, **how)
+    assert outcome.pending is not None and outcome.pending.kind == "job", outcome
+    return outcome.pending.id
+
+
+async def with_budget(app: App) -> Shop:
+    shop = Shop()
+    shop.move_into(app)
+    await app.budgets.set(new_budget("day", 10 * NANO, tenant="acme"))
+    return shop
+
+
+async def test_a_call_that_is_queued_again_with_its_key_reserves_no_more_money() -> None:
+    async with opened() as app:
+        shop = await with_budget(app)
+        ids = {await queued(app, "pay", {"what": "tea"}, idempotency_key="k") for _ in range(3)}
+        assert len(ids) == 1 and await money(app) == (0, PRICE)
+        await app.jobs.run_all()
+        assert (shop.sold, await money(app)) == (["tea"], (PRICE, 0))
+        assert (await app.enqueue("pay", {"what": "tea"}, actor=ADA, idempotency_key="k")).ok
+        assert await money(app) == (PRICE, 0)
+
+
+async def test_a_job_that_is_refused_before_it_takes_its_money_gives_it_back() -> None:
+    async with opened() as app:
+        shop = await with_budget(app)
+        id = await queued(app, "pay", {"what": "tea"})
+        await app.tools.disable("pay")
+        await app.jobs.run_all()
+        assert (await app.jobs.get(id, actor=ADA)).state == "failed"
+        assert (shop.sold, await money(app)) == ([], (0, 0))
+        await app.tools.enable("pay")
+        await app.jobs.retry(id, actor=ADA)
+        await app.jobs.run_all()
+        assert (shop.sold, await money(app)) == (["tea"], (PRICE, 0))
+
+
+@pytest.mark.parametrize("max_crashes", [1, 5])
+async def test_a_job_whose_worker_dies_before_the_call_keeps_no_money_twice(max_crashes: int) -> None:
+    async with opened() as app:
+        shop = await with_budget(app)
+        id = await queued(app, "pay", {"what": "tea"})
+        store, queue = app.parts.store, app.parts.jobs
+        [taken], _ = await store.transact(job_claims.claim("dead", queue.clock(), 1, queue.handlers.names))
+        assert taken.id == id
+        error = '{"code":"OUTCOME_UNKNOWN","message":"x"}'
+        assert await store.transact(job_claims.recover(alive_since(10), queue.clock(), max_crashes, error)) == 1
+        assert await money(app) == (0, 0)
+        await app.jobs.run_all()
+        assert (shop.sold, await money(app)) == (([], (0, 0)) if max_crashes == 1 else (["tea"], (PRICE, 0)))
+
+
+async def test_to_cancel_a_job_whose_call_has_begun_gives_nothing_back() -> None:
+    async with opened() as app:
+        await with_budget(app)
+        id = await queued(app, "pay", {"what": "tea"})
+        row = await app.parts.store.read(_row(id))
+        await app.parts.store.transact(reservations.reserve(row, "worker", PRICE, ()))  # it takes over what waits
+        await app.jobs.cancel(id, actor=ADA)
+        assert await money(app) == (0, PRICE)  # it is the worker's to settle, or the reaper's
+
+
+def _row(id: str) -> Any:
+    rows = yield "SELECT call_id FROM jobs WHERE id = :id", {"id": id}
+    return rows[0][0]
+
+
+async def test_a_worker_that_was_quicker_keeps_the_money_that_it_took() -> None:
+    async with opened() as app:
+        await with_budget(app)
+        call = await app.parts.store.read(_row(await queued(app, "pay", {"what": "tea"})))
+        await app.parts.store.transact(reservations.reserve(call, "worker", PRICE, ()))
+        await app.parts.store.transact(reservations.hand_over(call, app.parts.presence.id))
+        await app.parts.store.transact(reservations.release(call))
+        assert await money(app) == (0, PRICE)
+
+
+@pytest.mark.requirement("JOB-4")
+@pytest.mark.parametrize(
+    "other", [Actor("acme", "intern", "ada"), Actor("acme", None, "ada"), Actor("acme", "analyst", "ada", ("more",))]
+)
+async def test_a_key_gives_no_other_persona_the_result(other: Actor) -> None:
+    async with opened() as app:
+
+        @tool(tier="read_only")
+        async def whoami(ctx: InvokeContext) -> str:
+            """Say who calls."""
+            return f"notes of {ctx.actor.persona}"
+
+        app.register(whoami)
+        await queued(app, "whoami", {}, idempotency_key="k")
+        for _ in range(2):
+            outcome = await app.enqueue("whoami", {}, actor=other, idempotency_key="k")
+            assert outcome.error is not None and outcome.error.code == "IDEMPOTENCY_CONFLICT"
+            assert outcome.pending is None and outcome.output is None
+            await app.jobs.run_all()
+        assert (await app.enqueue("whoami", {}, actor=ADA, idempotency_key="k")).output == "notes of analyst"
+
+
+async def test_to_try_a_job_again_counts_for_rate_limits() -> None:
+    ran = 0
+    async with opened() as app:
+
+        @tool(tier="write", rate_limit=RateLimit(per_hour=2))
+        async def knock() -> str:
+            """Fail."""
+            nonlocal ran
+            ran += 1
+            raise ValueError("nobody is at home")
+
+        app.register(knock)
+        id = await queued(app, "knock", {})
+        await app.jobs.run_all()
+        for _ in range(4):
+            if (await app.jobs.get(id, actor=ADA)).state == "failed":
+                await app.jobs.retry(id, actor=ADA)
+            await app.jobs.run_all()
+        assert ran == 2
+
+
+@pytest.mark.parametrize("key", ["\n", "\ud800", "", "x" * 256])
+async def test_a_bad_key_is_an_outcome_also_where_a_person_is_asked(key: str) -> None:
+    async with opened() as app:
+        Shop().move_into(app)
+        for name, arguments in (("tidy", {"room": "kitchen"}), ("sell", {"what": "tea"})):
+            outcome = await app.enqueue(name, arguments, actor=ADA, idempotency_key=key)
+            assert outcome.error is not None and outcome.error.code == "VALIDATION_ERROR" and outcome.pending is None
+        assert await app.jobs.list(actor=ADA) == []
+
+
+async def test_an_approval_runs_one_of_all_jobs_and_calls_that_have_it() -> None:
+    async with opened() as app:
+        shop = Shop()
+        shop.move_into(app)
+        asked = await app.invoke("tidy", {"room": "kitchen"}, actor=ADA)
+        assert asked.pending is not None
+        await app.approvals.answer(asked.pending.id, True, actor=EVE)
+        ids = [await queued(app, "tidy", {"room": "kitchen"}, approval=asked.pending.id) for _ in range(3)]
+        await app.jobs.run_all()
+        by_hand = await app.invoke("tidy", {"room": "kitchen"}, actor=ADA, approval=asked.pending.id)
+        assert not by_hand.ok
+        for id in ids:
+            if (await app.jobs.get(id, actor=ADA)).state == "failed":
+                await app.jobs.retry(id, actor=ADA)
+        await app.jobs.run_all()
+        assert shop.sold == ["kitchen"]
+
+
+async def test_a_waiting_job_runs_what_the_approver_made_of_it() -> None:
+    async with opened() as app:
+        shop = Shop()
+        shop.move_into(app)
+        id = await queued(app, "tidy", {"room": "vault"}, idempotency_key="k")
+        [asked] = await app.approvals.list(actor=ADA)
+        await app.approvals.answer(asked.request.id, Answer("edit", arguments={"room": "kitchen"}), actor=EVE)
+        await app.jobs.run_all()
+        assert ((await app.jobs.get(id, actor=ADA)).state, shop.sold) == ("done", ["kitchen"])
+        again = await app.invoke("tidy", {"room": "vault"}, actor=ADA, approval=asked.request.id)
+        assert not again.ok and shop.sold == ["kitchen"]
+
+
+async def test_words_of_tools_and_handlers_are_masked_on_record() -> None:
+    async def fail(ctx: JobContext) -> None:
+        await ctx.progress(1, 1, f"with {KEY}")
+        raise ValueError(f"refused: {KEY}")
+
+    async with opened() as app:
+
+        @tool(tier="read_only")
+        async def talk(ctx: InvokeContext) -> str:
+            """Tell a secret."""
+            await ctx.progress(1, 1, f"with {KEY}")
+            raise ValueError(f"refused: {KEY}")
+
+        app.register(talk)
+        app.parts.jobs.handlers.add("fail", fail, max_attempts=1)
+        ids = [await queued(app, "talk", {}), (await app.jobs.enqueue("fail", {}, actor=ADA)).id]
+        async with app.jobs.worker():
+            for id in ids:
+                job = await in_state(app, id, "failed")
+                assert job.progress is not None and job.error is not None
+                assert KEY not in str(job.to_dict())
+
+
+@pytest.mark.requirement("JOB-4")
+async def test_a_job_that_may_be_made_again_frees_no_key_of_another_tool() -> None:
+    async with opened() as app:
+        shop = Shop()
+        shop.move_into(app)
+        assert (await app.invoke("sell", {"what": "tea"}, actor=ADA, idempotency_key="k")).ok
+        id = await queued(app, "fetch", {"what": "tea"}, idempotency_key="k")
+        for _ in range(2):
+            await app.jobs.run_all()
+            job = await app.jobs.retry(id, actor=ADA)
+        await app.jobs.run_all()
+        job = await app.jobs.get(id, actor=ADA)
+        assert job.state == "failed" and job.error is not None and job.error.code == "IDEMPOTENCY_CONFLICT"
+        assert (await app.invoke("sell", {"what": "tea"}, actor=ADA, idempotency_key="k")).metrics.cached
+        assert shop.sold == ["tea"]
