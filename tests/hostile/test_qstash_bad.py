@@ -131,3 +131,21 @@ async def test_no_bytes_bring_it_down(tmp_path_factory: Any, requests: list[tupl
             assert (await server("POST", "/jobs/count", headers, body)).status == 401
             answer = await server("POST", "/jobs/count", delivery("count", body, f"m{number}"), body)
             assert answer.status in (202, 401, 489)
+
+
+@pytest.mark.parametrize("how", ["bits", "noise", "padding"])
+async def test_a_signature_that_is_only_written_otherwise_brings_no_second_message(how: str, tmp_path: Path) -> None:
+    """base64 has several forms of the same bytes: what the signature covers counts, and not its letters."""
+    async with opened(tmp_path) as (app, server, _ran):
+        recorded = delivery("count", BODY)
+        assert (await server("POST", "/jobs/count", recorded, BODY)).status == 202
+        signed, last = recorded["Upstash-Signature"][:-1], recorded["Upstash-Signature"][-1]
+        alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+        other = {
+            "bits": signed + alphabet[alphabet.index(last) ^ 1],
+            "noise": f"{signed}!{last}",
+            "padding": f"{signed}{last}=",
+        }[how]
+        replayed = {**recorded, "Upstash-Signature": other, "Upstash-Message-Id": "msg_2"}
+        assert (await server("POST", "/jobs/count", replayed, BODY)).status == 401
+        assert len(await app.jobs.list(actor=WHOSE)) == 1
