@@ -122,14 +122,22 @@ class Invocations:
                 del self._known[next(iter(self._known))]
         return begun, is_new
 
-    async def note_execution(self, id: str, execution_id: str) -> None:
-        """Notes the id of the execution in n8n."""
-        await finish(self._store.transact(table.note_execution(id, execution_id)))
+    async def note_execution(self, row: InvocationRow, execution_id: str) -> None:
+        """Notes the id of the execution in n8n, unless it holds a secret."""
+        if await self._masked(row, execution_id) == execution_id:
+            await finish(self._store.transact(table.note_execution(row.id, execution_id)))
 
-    async def note_not_started(self, id: str, code: str, message: str) -> None:
-        """Notes that n8n did not take it."""
-        error = orjson.dumps({"code": code, "message": message}).decode()
-        await finish(self._store.transact(table.note_not_started(id, error, self._clock())))
+    async def note_not_started(self, row: InvocationRow, code: str, message: str) -> None:
+        """Notes that n8n did not take it; its words may repeat what it was sent."""
+        error = orjson.dumps({"code": code, "message": await self._masked(row, message)}).decode()
+        await finish(self._store.transact(table.note_not_started(row.id, error, self._clock())))
+
+    async def _masked(self, row: InvocationRow, value: Any) -> Any:
+        """What n8n said of an invocation, secrets masked: those that it was given, and its key."""
+        known = (*self._secrets(_actor(row), row.workflow), *self._known.get(row.id, ()), await self.keys.of(row.id))
+        if not self._redactor.ready:
+            await self._redactor.prepare(value)
+        return await to_thread(self._redactor.mask, value, frozenset(), known)
 
     # -- ending
 
@@ -150,22 +158,18 @@ class Invocations:
 
     async def _ending(self, row: InvocationRow, said: callbacks.Callback) -> InvocationEnd:
         """The report as it is kept: secrets masked, as in the outcome of a call."""
-        secrets = self._secrets(_actor(row), row.workflow)
-        known = (*secrets, *self._known.get(row.id, ()), await self.keys.of(row.id))
         error: dict[str, Any] | None = None
         if not said.success:
             error = {"code": "N8N_ERROR", "message": said.message or "The workflow failed."}
         elif (wrong := self._check_output(row.workflow, row.tenant_id, said.output)) is not None:
             error = {"code": "OUTPUT_INVALID", "message": wrong}
-        value = {"output": None if error else said.output, "error": error}
-        if not self._redactor.ready:
-            await self._redactor.prepare(value)
-        kept = await to_thread(self._redactor.mask, value, frozenset(), known)
+        value = {"output": None if error else said.output, "error": error, "execution": said.execution_id}
+        kept = await self._masked(row, value)
         return InvocationEnd(
             "failure" if error else "success",
             None if kept["output"] is None else orjson.dumps(kept["output"]).decode(),
             None if error is None else orjson.dumps(kept["error"]).decode(),
-            said.execution_id,
+            said.execution_id if kept["execution"] == said.execution_id else None,
             self._clock(),
         )
 

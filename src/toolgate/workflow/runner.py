@@ -52,18 +52,19 @@ class WorkflowRunner:
         if not is_new:
             return {"invocationId": row.id, "status": row.state}
         key = await self._invocations.keys.of(row.id)
+        ctx.injected = (*ctx.injected, key)  # n8n's words may repeat it: who has it can report the end
         callback = {"invocationId": row.id, "url": f"{self._callback_url}{CALLBACK_PATH}{row.id}", "key": key}
         try:
             execution_id = await self._client.start(request._replace(callback=callback), ctx.credential, ctx.time_limit)
         except (CallError, ToolError) as error:
             if error.code not in UNCLEAR or not error.charged:
-                await self._invocations.note_not_started(row.id, error.code, error.message)
+                await self._invocations.note_not_started(row, error.code, error.message)
                 raise
             ctx.log(f"n8n did not confirm the start: {error.message}", "warn")
             execution_id = None
         if execution_id is not None:
             _note_execution(ctx, execution_id)
-            await self._invocations.note_execution(row.id, execution_id)
+            await self._invocations.note_execution(row, execution_id)
         return {"invocationId": row.id, "status": "running"}
 
     async def close(self) -> list[str]:
