@@ -12,7 +12,7 @@ from typing import Protocol
 
 from toolgate.errors import CallError, StoreError, ToolgateError, call_error
 from toolgate.events.door import RequestDoor
-from toolgate.events.messages import refused, result_body
+from toolgate.events.messages import refused
 from toolgate.events.signatures import BadSignature
 from toolgate.events.stream import StreamError
 from toolgate.model import Outcome
@@ -65,7 +65,7 @@ class FinalResults:
                 waits = row._replace(pending_kind=pending.kind, pending_id=pending.id, updated_at=self._now())
                 await self._store.transact(table.keep(waits))
                 return
-            body = result_body(row.id, row.tenant_id, row.session_id, outcome)
+            body = self._door.result(row.id, row.tenant_id, row.session_id, outcome)
             row = row._replace(result=body.decode(), updated_at=self._now())
             await self._store.transact(table.keep(row))
         await self._door.publish_final(row, (row.result or "").encode())

@@ -7,26 +7,29 @@ the result is published, so that the same message, delivered again or sent again
 
 import logging
 import math
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-from toolgate.errors import CallError, StoreError, call_error, described
+from toolgate.errors import CallError, StoreError, call_error
 from toolgate.events.messages import (
     MAX_LIFETIME_SECONDS,
     REASON,
     REQUEST_ID,
     EventRequest,
     MalformedRequest,
+    bounded_result,
     invalid,
     read_request,
     refused,
     result_body,
     short_reason,
+    shortened,
 )
 from toolgate.events.signatures import SIGNATURE, BadSignature, SigningKeys
-from toolgate.events.stream import REJECTED, Consumer, DeliveredEvent, EventMessage, EventStream, StreamError
+from toolgate.events.stream import REJECTED, Consumer, DeliveredEvent, EventMessage, EventStream, MessageTooLong, StreamError
 from toolgate.model import Actor, Invoke, Outcome
 from toolgate.settings.events import EVERY_TENANT, EventSettings
 from toolgate.store import events as table
@@ -34,7 +37,11 @@ from toolgate.store.database import Store
 
 MAX_KEPT_BYTES = 65_536
 """Bytes of a message that is too long, when it is put aside."""
+MAX_SURE_BYTES = 10_000
+"""Bytes of a message that every stream takes."""
 MAX_HEADER_CHARS = 1_000
+HEADER_NAME = re.compile(r"(?!nats-)[a-z0-9_.-]{1,100}")
+"""Headers that are kept when a message is put aside: others the stream would refuse, or obey."""
 MAX_HEADERS = 20
 LAST_SECONDS = 5.0
 """The time to learn what came of a call that was made before its deadline, after it."""
@@ -107,7 +114,9 @@ class RequestDoor:
             if error.id is None:
                 await self._put_aside(message, f"It is not a request: {error}.")
             else:
-                await self._publish(key, error.id, error.id, _answer(error.id, None, refused("", invalid(str(error)))))
+                await self._publish(
+                    key, error.id, error.id, result_body(error.id, None, None, refused("", invalid(str(error))))
+                )
             return
         await self._answer(key, request, sha256(message.body).hexdigest())
 
@@ -123,7 +132,7 @@ class RequestDoor:
                 raise call_error("IDEMPOTENCY_CONFLICT", f"Another request had the id {request.id}; nothing was run.")
             outcome = await self._call(key, request)
         except CallError as error:  # it never became a call, so nothing has to be remembered
-            refusal = _answer(request.id, request, refused(request.tool, error))
+            refusal = self.result(request.id, request.tenant, request.session, refused(request.tool, error))
             await self._publish(key, request.id, request.order_key, refusal)
             return
         await self._keep(key, request, digest, outcome)
@@ -151,9 +160,7 @@ class RequestDoor:
     async def _keep(self, key: str, request: EventRequest, digest: str, outcome: Outcome) -> None:
         """Remembers what came of a call, then tells it; that it waits is told first, since it is found out again if
         this process dies in between."""
-        body = _answer(request.id, request, outcome)
-        if len(body) > self._settings.message_bytes:
-            body = _answer(request.id, request, _too_long(outcome, len(body)))
+        body = self.result(request.id, request.tenant, request.session, outcome)
         pending = outcome.pending
         row = table.EventRow(
             key, request.id, digest, request.tenant, request.session, request.order_key,
@@ -168,7 +175,17 @@ class RequestDoor:
         await self._store.transact(table.keep(row))
         await self._publish(key, request.id, request.order_key, body)
 
+    def result(self, id: str, tenant: str, session: str | None, outcome: Outcome) -> bytes:
+        """The body of a result."""
+        return bounded_result(id, tenant, session, outcome, self._settings.message_bytes)
+
     async def _publish(self, key: str, id: str, order_key: str, body: bytes) -> None:
+        try:
+            await self._publish_once(key, id, order_key, body)
+        except MessageTooLong:
+            await self._publish_once(key, id, order_key, shortened(body))
+
+    async def _publish_once(self, key: str, id: str, order_key: str, body: bytes) -> None:
         headers = {SIGNATURE: self._keys.sign(key, "result", body), REQUEST_ID: id}
         unique = f"{key}:{id}:{sha256(body).hexdigest()[:16]}"
         await self._stream.publish(self._settings.results, EventMessage(body, order_key, headers, unique))
@@ -181,36 +198,20 @@ class RequestDoor:
         """Publishes a message, with the reason, where a person can look at it and send it again."""
         logger.warning("a message of %s is put aside: %s", self._settings.requests, short_reason(reason))
         is_long = len(message.body) > self._settings.message_bytes
-        kept = [(name, value) for name, value in message.headers.items() if len(name) + len(value) <= MAX_HEADER_CHARS]
+        named = [(name, value) for name, value in message.headers.items() if HEADER_NAME.fullmatch(name)]
+        kept = [(name, value) for name, value in named if len(name) + len(value) <= MAX_HEADER_CHARS]
         headers = {name: short_reason(value) for name, value in kept[:MAX_HEADERS]}
         headers[REASON] = short_reason(reason)
         body = message.body[:MAX_KEPT_BYTES] if is_long else message.body
         unique = f"{sha256(message.body).hexdigest()}:{sha256(repr(sorted(kept)).encode()).hexdigest()[:16]}"
-        await self._stream.publish(self._settings.requests + REJECTED, EventMessage(body, message.key, headers, unique))
+        topic, key = self._settings.requests + REJECTED, message.key[:MAX_HEADER_CHARS]
+        try:
+            await self._stream.publish(topic, EventMessage(body, key, headers, unique))
+        except MessageTooLong:
+            short = {REASON: headers[REASON]}
+            await self._stream.publish(topic, EventMessage(body[:MAX_SURE_BYTES], key, short, unique))
 
     async def prune(self) -> None:
         """Forgets what came of messages that can't be run any more, whoever sends them again."""
         before = self._calls.now() - timedelta(seconds=MAX_LIFETIME_SECONDS)
         await self._store.transact(table.prune(before))
-
-
-def _answer(id: str, request: EventRequest | None, outcome: Outcome) -> bytes:
-    """The body of a result."""
-    if request is None:
-        return result_body(id, None, None, outcome)
-    try:
-        return result_body(id, request.tenant, request.session, outcome)
-    except TypeError as error:  # a hook made the output something that JSON can't hold
-        broken = call_error("OUTPUT_INVALID", f"The output cannot be sent: {described(error)}.")
-        return result_body(id, request.tenant, request.session, refused(outcome.tool, broken))
-
-
-def _too_long(outcome: Outcome, size: int) -> Outcome:
-    return refused(
-        outcome.tool,
-        call_error(
-            "OUTPUT_INVALID",
-            f"The call was made, but its result has {size:,} bytes, too many for the event stream.",
-            suggestion="Raise events.message_bytes and the limit of the stream, or have the tool give less.",
-        ),
-    )

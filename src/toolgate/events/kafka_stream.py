@@ -18,6 +18,7 @@ from toolgate.events.stream import (
     DeliveredEvent,
     EventMessage,
     Handler,
+    MessageTooLong,
     StreamError,
     end_tasks,
     retry_pause,
@@ -50,11 +51,15 @@ class KafkaStream:
         self._one_at_a_time = asyncio.Lock()
 
     async def publish(self, topic: str, message: EventMessage) -> None:
+        from aiokafka.errors import MessageSizeTooLargeError, RecordTooLargeError
+
         producer = await self._connected()
         headers = [(name, value.encode()) for name, value in message.headers.items()]
         try:
             async with asyncio.timeout(PUBLISH_SECONDS):
                 await producer.send_and_wait(topic, message.body, key=message.key.encode(), headers=headers)
+        except (MessageSizeTooLargeError, RecordTooLargeError) as error:
+            raise MessageTooLong("The message is longer than Kafka takes.") from error
         except Exception as error:
             raise StreamError(f"Kafka did not take a message: {described(error)}.") from error
 
@@ -336,5 +341,5 @@ async def _stopped(connected: Any) -> None:
 
 
 def _message(record: "ConsumerRecord") -> EventMessage:
-    headers: Mapping[str, str] = {name.lower(): value.decode(errors="replace") for name, value in record.headers}
+    headers: Mapping[str, str] = {name.lower(): (value or b"").decode(errors="replace") for name, value in record.headers}
     return EventMessage(record.value or b"", (record.key or b"").decode(errors="replace"), headers)

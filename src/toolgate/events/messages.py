@@ -7,7 +7,7 @@ import msgspec
 import orjson
 from msgspec import Meta
 
-from toolgate.errors import CallError, call_error
+from toolgate.errors import CallError, call_error, described
 from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.model import Actor, Call, ErrorInfo, Outcome, new_id
 
@@ -18,9 +18,11 @@ REASON = "toolgate-reason"
 """The header of a message that was put aside."""
 MAX_LIFETIME_SECONDS = 86_400.0
 """The farthest that a deadline may be ahead: within it what came of a message is remembered."""
-ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+ID = r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z"
+CLEAN = r"\A[^\x00-\x1f\x7f]+\Z"
+"""Names that every database and header can hold: a message that can be neither kept nor answered would come for ever."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=CLEAN)]
 
 
 class EventRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,8 +31,8 @@ class EventRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(pattern=ID)]
     tenant: Name
     user: Name
-    tool: Annotated[str, Meta(min_length=1, max_length=256)]
-    deadline: float
+    tool: Name
+    deadline: Annotated[float, Meta(ge=0)]
     """Unix time in seconds: after it nothing is run."""
     arguments: dict[str, Any] = {}
     persona: Name | None = None
@@ -108,6 +110,27 @@ class CallResult(msgspec.Struct, frozen=True):
 def result_body(id: str, tenant: str | None, session: str | None, outcome: Outcome) -> bytes:
     told = {"id": id, "tenant": tenant, "session": session, "final": outcome.pending is None, "outcome": outcome.to_dict()}
     return orjson.dumps(told)
+
+
+def bounded_result(id: str, tenant: str | None, session: str | None, outcome: Outcome, max_bytes: int) -> bytes:
+    """The body of a result that is not too long for the stream, whatever a call gave."""
+    try:
+        body = result_body(id, tenant, session, outcome)
+    except TypeError as error:  # a hook made the output something that JSON can't hold
+        broken = call_error("OUTPUT_INVALID", f"The output cannot be sent: {described(error)}.")
+        return result_body(id, tenant, session, refused(outcome.tool, broken))
+    return body if len(body) <= max_bytes else shortened(body)
+
+
+def shortened(body: bytes) -> bytes:
+    """In place of a result that is too long for the stream, one that says so."""
+    told = orjson.loads(body)
+    error = call_error(
+        "OUTPUT_INVALID",
+        f"The call was made, but its result has {len(body):,} bytes, too many for the event stream.",
+        suggestion="Raise events.message_bytes and the limit of the stream, or have the tool give less.",
+    )
+    return result_body(told["id"], told["tenant"], told["session"], refused(told["outcome"]["tool"], error))
 
 
 def read_result(body: bytes) -> CallResult | None:

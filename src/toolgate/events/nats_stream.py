@@ -9,6 +9,7 @@ partitions, each partition has one durable consumer, and that gives out one mess
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import Coroutine
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from toolgate.events.stream import (
     DeliveredEvent,
     EventMessage,
     Handler,
+    MessageTooLong,
     StreamError,
     end_tasks,
     retry_pause,
@@ -45,6 +47,8 @@ PULL_SECONDS = 5.0
 IDLE_CONSUMER_SECONDS = 300.0
 SEND_AGAIN_SECONDS = 2.0
 PARTITIONS = re.compile(r"partition\((\d+),")
+HEADER_LINE_BYTES = 4
+"""Bytes of a line of headers besides the name and the value."""
 ORDER_KEY = "toolgate-key"
 """The header that holds a message's key."""
 
@@ -68,6 +72,11 @@ class NatsStream:
         subject = f"{topic}.session.{_token(message.key)}" if self._is_ordered(topic) else topic
         # With an id the server stores it once, however often it is sent: what was sent into a connection that was just lost.
         headers = {**message.headers, ORDER_KEY: message.key, "Nats-Msg-Id": message.id or new_id()}
+        size = len(message.body) + sum(
+            len(name) + len(value.encode()) + HEADER_LINE_BYTES for name, value in headers.items()
+        )
+        if size + HEADER_LINE_BYTES * 4 > self._max_payload:  # the library counts the body only; the server would hang up
+            raise MessageTooLong("The message is longer than the setting max_payload of NATS.")
         deadline = asyncio.get_running_loop().time() + PUBLISH_SECONDS
         while True:
             try:
@@ -112,6 +121,10 @@ class NatsStream:
         return self._partitions[topic]
 
     # -- the connection and its streams
+
+    @property
+    def _max_payload(self) -> int:
+        return sys.maxsize if self._client is None else self._client.max_payload
 
     async def _ready(self, topic: str) -> "JetStreamContext":
         client = await self._connected()

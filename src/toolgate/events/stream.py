@@ -27,6 +27,10 @@ class StreamError(ToolgateError):
     """The event stream can't be used."""
 
 
+class MessageTooLong(StreamError):
+    """The event stream will never take the message: it is too long."""
+
+
 class EventMessage(msgspec.Struct, frozen=True):
     """A message, as it is published and as it is delivered."""
 
@@ -59,7 +63,8 @@ class EventStream(Protocol):
     """The stream. It connects by itself when it is first used, and again when the connection is lost."""
 
     async def publish(self, topic: str, message: EventMessage) -> None:
-        """Publishes a message; when this returns the stream has it. Raises StreamError."""
+        """Publishes a message; when this returns the stream has it. Raises StreamError, and MessageTooLong for one that
+        it is no use to publish again."""
 
     async def consume(self, topic: str, group: str, handler: Handler, concurrency: int) -> Consumer:
         """Has a handler handle the messages of a topic, shared with all processes of the group. Where the stream is not
