@@ -228,3 +228,36 @@ async def test_a_job_that_may_be_made_again_frees_no_key_of_another_tool() -> No
         assert job.state == "failed" and job.error is not None and job.error.code == "IDEMPOTENCY_CONFLICT"
         assert (await app.invoke("sell", {"what": "tea"}, actor=ADA, idempotency_key="k")).metrics.cached
         assert shop.sold == ["tea"]
+
+
+async def test_a_job_is_not_run_once_the_key_that_queued_it_is_revoked() -> None:
+    async with opened() as app:
+        shop = await with_budget(app)
+        key, _text = await app.keys.create("agent", ADA)
+        for door in ("mcp", "python"):
+            await queued(app, "pay", {"what": door}, door=door)
+        waits = await queued(app, "tidy", {"room": "kitchen"}, door="mcp")
+        [asked] = await app.approvals.list(actor=ADA)
+        await app.approvals.answer(asked.request.id, True, actor=EVE)
+        await app.keys.revoke(key.id)
+        await app.jobs.run_all()
+        job = await app.jobs.get(waits, actor=ADA)
+        assert job.state == "failed" and job.error is not None and job.error.code == "PERMISSION_DENIED"
+        assert (shop.sold, await money(app)) == (["python"], (PRICE, 0))
+
+
+@pytest.mark.parametrize(
+    "change", ["tenant_id = 'other'", "user_id = 'eve'", "persona_id = 'boss'", "scopes = '[\"admin\"]'"]
+)
+async def test_a_row_that_was_moved_to_somebody_else_is_not_run(change: str) -> None:
+    def move() -> Transaction[None]:
+        yield f"UPDATE jobs SET {change}", {}
+
+    async with opened() as app:
+        shop = Shop()
+        shop.move_into(app)
+        id = await queued(app, "sell", {"what": "tea"})
+        await app.parts.store.transact(move())
+        await app.jobs.run_all()
+        job = await app.parts.jobs.get(id)
+        assert job is not None and job.state == "failed" and shop.sold == []

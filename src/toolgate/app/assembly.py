@@ -13,6 +13,7 @@ from toolgate.app.background import add_handlers, make_qstash, make_queue, make_
 from toolgate.app.events import Events
 from toolgate.app.log_heads import open_heads
 from toolgate.app.notifications import make_notifications, make_push_tokens
+from toolgate.app.schedule_check import ScheduleCheck
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_package_sources, make_services
 from toolgate.app.sync import PolicySync, StoreSync
@@ -420,7 +421,7 @@ class Parts:
             budgets=self.budgets,
             free_tiers=self.free_tiers,
             spending=SpendingLimits(),
-            queue=CallQueue(self.jobs, self.budgets.hand_over),
+            queue=CallQueue(self.jobs, self.budgets.hand_over, ScheduleCheck(self.store, self.now).has_key),
             concurrency=Concurrency(limits.tenant_concurrency, self.redis, limits.lease_seconds),
             idempotency=self.idempotency,
             redaction=Redaction(redactor, self.offload),

@@ -13,7 +13,7 @@ from toolgate.errors import Failed
 from toolgate.jobs.handlers import Handler
 from toolgate.jobs.job import Job
 from toolgate.jobs.runner import AttemptObserver
-from toolgate.jobs.tool_calls import TYPE, payload_of, queued
+from toolgate.jobs.tool_calls import TYPE, queued
 from toolgate.jobs.worker import JobWorker
 from toolgate.model import LOCAL, Actor, Call, Outcome
 from toolgate.model.outcome import ErrorInfo, PendingInfo
@@ -162,7 +162,7 @@ class JobsFacet(Facet):
         try:
             job = await self._parts.jobs.enqueue(
                 TYPE,
-                payload_of(call),
+                await self._parts.pipeline.queue.payload(call),
                 actor=call.actor,
                 key=call.idempotency_key,
                 delay=call.background.delay if call.background else 0.0,

@@ -30,6 +30,12 @@ class ScheduleCheck:
 
     async def job(self, ctx: JobContext) -> None:
         """Refuses a job whose schedule was removed, or whose user has no key for it any more. Any other may be run."""
+        if ctx.payload.get("needs_key") is True and not await self.has_key(ctx.actor):
+            raise Denied(
+                "PERMISSION_DENIED",
+                "The call was queued with an API key, and none that lets its user do this is valid any more.",
+                suggestion="Make a key for the user, and call again.",
+            )
         if ctx.row.schedule_id is None:
             return
         schedule = await self._store.read(table.get(ctx.row.schedule_id, ctx.actor.tenant))

@@ -93,3 +93,8 @@ def job_of(row: JobRow) -> Job:
 def actor_of(row: JobRow) -> Actor:
     """The actor for whom a job is done."""
     return Actor(row.tenant_id, row.persona_id, row.user_id, tuple(orjson.loads(row.scopes)))
+
+
+def sealed_for(id: str, actor: Actor, type: str) -> str:  # noqa: A002 - as handlers name it
+    """What a payload is encrypted for: in the row of another id, actor or type it cannot be read."""
+    return orjson.dumps((id, actor.tenant, actor.persona, actor.user, actor.scopes, type)).decode()

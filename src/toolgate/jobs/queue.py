@@ -12,7 +12,7 @@ import orjson
 
 from toolgate.errors import Failed, plural
 from toolgate.jobs.handlers import MAX_ATTEMPTS, JobHandlers
-from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, job_of
+from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, actor_of, job_of, sealed_for
 from toolgate.jsontext import find_not_json
 from toolgate.model import Actor, new_id
 from toolgate.settings.jobs import JobSettings
@@ -139,7 +139,7 @@ class JobQueue:
         moment, id = self.clock(), new_id()
         return JobRow(
             id, actor.tenant, actor.persona, actor.user, orjson.dumps(actor.scopes).decode(), type,
-            await self._sealed(id, text), _payload_hash(actor, text),
+            await self._sealed(sealed_for(id, actor, type), text), _payload_hash(actor, text),
             orjson.dumps(self._mask(dict(payload)) if shown is None else shown).decode(),
             "queued" if approval is None else "waiting", -priority, moment + timedelta(seconds=delay), key, attempts,
             0, 0, 0, None, False, approval, call_id, schedule, None, None, None, moment, None, None,
@@ -169,7 +169,7 @@ class JobQueue:
     async def payload_of(self, row: JobRow) -> dict[str, Any] | None:
         """The payload of a job as it was given; None: it can't be read."""
         try:
-            text = await self._seal.open(row.id, row.payload)
+            text = await self._seal.open(sealed_for(row.id, actor_of(row), row.type), row.payload)
             payload: dict[str, Any] | None = None if text is None else orjson.loads(text)
         except ValueError:  # somebody changed the row
             return None

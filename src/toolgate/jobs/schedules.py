@@ -9,7 +9,7 @@ import orjson
 
 from toolgate.errors import Failed, plural, quoted
 from toolgate.jobs.cron import least_gap, next_time, read_cron, read_zone
-from toolgate.jobs.job import Job, job_of
+from toolgate.jobs.job import Job, job_of, sealed_for
 from toolgate.jobs.queue import JobQueue
 from toolgate.model import Actor, new_id
 from toolgate.store import schedules as table
@@ -123,7 +123,7 @@ class Schedules:
         self._check(line, name, max_runs, until)
         checked = await self.queue.prepare(type, payload, actor=actor, shown=shown)
         id, moment = new_id(), self.queue.clock()
-        sealed = await self._seal.close(id, orjson.dumps(dict(payload)))
+        sealed = await self._seal.close(sealed_for(id, actor, type), orjson.dumps(dict(payload)))
         if sealed is None:
             raise Failed("UNEXPECTED_ERROR", "A schedule cannot be kept: the package cryptography is not installed.")
         row = ScheduleRow(
@@ -171,7 +171,7 @@ class Schedules:
     async def payload_of(self, row: ScheduleRow) -> dict[str, Any] | None:
         """The payload of a schedule as it was given; None: it can't be read."""
         try:
-            text = await self._seal.open(row.id, row.payload)
+            text = await self._seal.open(sealed_for(row.id, owner_of(row), row.type), row.payload)
             payload: dict[str, Any] | None = None if text is None else orjson.loads(text)
         except ValueError:  # somebody changed the row
             return None

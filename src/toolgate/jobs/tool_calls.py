@@ -19,7 +19,7 @@ from toolgate.jobs.handlers import JobContext, JobParked, JobWaits
 from toolgate.jobs.job import Job
 from toolgate.jobs.queue import JobQueue, check_wish
 from toolgate.jobs.runner import JobFailed, RetryJob
-from toolgate.model import Actor, Call, Entry, Invoke, Outcome, new_id
+from toolgate.model import LOCAL_DOORS, Actor, Call, Entry, Invoke, Outcome, new_id
 from toolgate.model.outcome import ErrorInfo
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
@@ -36,6 +36,7 @@ SCHEMA: dict[str, Any] = {
         "workspace": {"type": ["string", "null"]},
         "request_id": {"type": ["string", "null"]},
         "door": {"type": "string"},
+        "needs_key": {"type": "boolean"},
     },
     "required": ["tool", "arguments", "door"],
     "additionalProperties": False,
@@ -47,20 +48,32 @@ NOTHING_RAN = frozenset({"RATE_LIMITED", "CAPACITY_EXCEEDED", "CIRCUIT_OPEN"})
 class CallQueue:
     """The gate. Only calls that ask for it, and calls of tools that always run so, come here."""
 
-    def __init__(self, queue: JobQueue, hand_over: Callable[[InvokeContext], Awaitable[None]]) -> None:
-        """`hand_over` has what the call has reserved wait for the job."""
+    def __init__(
+        self,
+        queue: JobQueue,
+        hand_over: Callable[[InvokeContext], Awaitable[None]],
+        has_key: Callable[[Actor], Awaitable[bool]],
+    ) -> None:
+        """`hand_over` has what the call has reserved wait for the job; `has_key` tells whether an API key lets its holder
+        act as an actor."""
         self._queue = queue
         self._hand_over = hand_over
+        self._has_key = has_key
 
     def check(self, call: Call) -> None:
         """Raises Failed for a wish that no job can have, before anybody is asked about the call."""
         if call.background is not None:
             check_wish(call.idempotency_key, call.background.delay, call.background.priority)
 
+    async def payload(self, call: Call) -> dict[str, Any]:
+        """A call as the payload of a job. What came in with an API key is not made once the key is revoked."""
+        needs_key = call.door not in LOCAL_DOORS and await self._has_key(call.actor)
+        return {**payload_of(call), "needs_key": True} if needs_key else payload_of(call)
+
     async def enter(self, ctx: InvokeContext, entry: Entry) -> Outcome:
         """Queues the call and raises Pending. Where it was queued before, with the same key, and is over: its outcome."""
         call = ctx.call
-        payload = {**payload_of(call), "tool": entry.name, "arguments": orjson.loads(ctx.canonical)}
+        payload = {**await self.payload(call), "tool": entry.name, "arguments": orjson.loads(ctx.canonical)}
         shown = {**payload, "arguments": orjson.loads(ctx.recorded or ctx.canonical)}
         wanted = call.background
         job = await self._queue.enqueue(
