@@ -44,6 +44,7 @@ ROOMS = {
     "conversation": Room(3, 3.9, "canvas, notifications"),
     "services": Room(3, 5.0, "clients of external services"),
     "llm": Room(3, 6.1, "language models"),
+    "jobs": Room(4, 0.2, "work in the background"),
     "sandbox": Room(4, 1.3, "jails, custom tools"),
     "undo": Room(4, 3.0, "backups of changes"),
     "workflow": Room(4, 4.1, "workflows of n8n as tools"),

@@ -1,5 +1,6 @@
 """Schedules: jobs that are queued again and again, at the times of a cron line. `timer` queues them."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -223,7 +224,8 @@ class Schedules:
         """Removes a schedule. Its job is cancelled, if it has one that is not over."""
         job = await finish(self._store.transact(table.remove(row.id)))
         if job is not None:
-            await self.queue.cancel(job, row.tenant_id)
+            with contextlib.suppress(Failed):  # it is over by now
+                await self.queue.cancel(job, row.tenant_id)
 
     async def run_now(self, row: ScheduleRow) -> Job:
         """Queues the job of a schedule now, whatever its times. Raises Failed where its last one is not over."""
