@@ -104,7 +104,7 @@ async def show_job(
     user: OnlyUser = None,
     follow: Annotated[bool, option("--follow", "Wait until it is over; at a terminal, with a bar of its progress.")] = False,
 ) -> int:
-    """Show one job: what is to be done, how far it has got, and what came of it."""
+    """Show one job. That is what is to be done, how far it has got, and what came of it."""
     async with opened(ctx) as app:
         job, actor = await _find(app, job_id, tenant, user)
         if follow and not job.is_over:
@@ -155,7 +155,7 @@ async def _may_run_again(job: Job) -> bool:
 
 @group.command()
 async def cancel(ctx: typer.Context, job_id: JobId, tenant: OnlyTenant = None, user: OnlyUser = None) -> int:
-    """End a job: at once if it waits; if it runs, as soon as its worker hears of it. What it did until then stays done."""
+    """End a job. One that waits ends at once, one that runs as soon as its worker hears of it; what it did stays done."""
     async with opened(ctx) as app:
         job, actor = await _find(app, job_id, tenant, user)
         job = await app.jobs.cancel(job.id, actor=actor, all_users=True)
