@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import CorruptRecordException
 
 from tests.behaviour.test_events import both, ran, settings
 from tests.event_caller import EventCaller
 from toolgate import Actor, tool
-from toolgate.events.kafka_stream import KafkaStream
+from toolgate.events.kafka_stream import KafkaStream, _next_records
 from toolgate.events.nats_stream import NatsStream
 from toolgate.events.stream import EventMessage
 
@@ -107,3 +109,30 @@ async def test_a_final_result_that_is_too_long_is_said_to_be(tmp_path: Path, set
         pending = (await caller.result(id))["pending"]
         await app.approvals.answer(pending["id"], True, actor=Actor("acme", user="boss"))
         assert (await caller.result(id, number=2))["error"]["code"] == "OUTPUT_INVALID"
+
+
+class BrokenPartition:
+    """A consumer of aiokafka with one partition, in which one record can't be read."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition("t", 0)]
+
+    async def getone(self, *_: TopicPartition) -> int:
+        if self.at == 1:
+            raise CorruptRecordException("not UTF-8")
+        self.at += 1
+        return self.at - 1
+
+    async def position(self, _partition: TopicPartition) -> int:
+        return self.at
+
+    def seek(self, _partition: TopicPartition, offset: int) -> None:
+        self.at = offset
+
+
+async def test_a_record_that_the_library_cannot_read_is_passed_over() -> None:
+    consumer: Any = BrokenPartition()
+    assert [await _next_records(consumer) for _ in range(4)] == [[0], [], [2], [3]]

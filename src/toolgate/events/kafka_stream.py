@@ -213,6 +213,8 @@ class _KafkaConsumer:
                 await asyncio.sleep(retry_pause(attempt))
 
     async def _take(self) -> None:
+        from aiokafka import TopicPartition
+
         consumer = self._consumer = self._member()
         await consumer.start()
         while True:
@@ -221,12 +223,11 @@ class _KafkaConsumer:
                 self._moved.clear()
                 await self._moved.wait()
                 continue
-            found = await consumer.getmany(timeout_ms=POLL_MS, max_records=room)
-            for partition, records in found.items():
+            for record in await _next_records(consumer):
+                partition = TopicPartition(record.topic, record.partition)
                 progress = self._progress.setdefault(partition, _PartitionProgress())
-                for record in records:
-                    if progress.begin(record.offset):
-                        self._begin(consumer, partition, progress, record)
+                if progress.begin(record.offset):
+                    self._begin(consumer, partition, progress, record)
 
     def _member(self) -> "AIOKafkaConsumer":
         from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -315,14 +316,38 @@ class _KafkaFollower:
     async def _follow(self) -> None:
         while True:
             try:
-                record = await self._consumer.getone()
+                found = await _next_records(self._consumer)
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever the library raises, it is tried again
                 logger.warning("%s waits for the event stream: %s", self._topic, described(error))
                 await asyncio.sleep(retry_pause(1))
                 continue
-            await self._handler(DeliveredEvent(_message(record), 1))
+            for record in found:
+                await self._handler(DeliveredEvent(_message(record), 1))
+
+
+async def _next_records(consumer: "AIOKafkaConsumer") -> "list[ConsumerRecord]":
+    """The next record, or some. One that the library can't read, as by a header whose name is not UTF-8, is passed over: it
+    would be fetched for ever, and nothing behind it. Taken one by one, since those before it would be lost with it."""
+    from aiokafka.errors import CorruptRecordException
+
+    try:
+        return [await consumer.getone()]
+    except CorruptRecordException:
+        found: list[ConsumerRecord] = []
+    for partition in consumer.assignment():
+        try:
+            async with asyncio.timeout(POLL_MS / 1000):
+                found.append(await consumer.getone(partition))
+        except TimeoutError:
+            continue
+        except CorruptRecordException:
+            offset = await consumer.position(partition)
+            consumer.seek(partition, offset + 1)
+            where = f"{partition.topic}, partition {partition.partition}, offset {offset}"
+            logger.warning("a message cannot be read and is passed over: %s", where)
+    return found
 
 
 async def _commit(consumer: "AIOKafkaConsumer", partition: "TopicPartition", offset: int) -> None:
