@@ -14,7 +14,9 @@ from toolgate.conversation.notifications import Notification
 from toolgate.conversation.push_tokens import PushToken
 
 group = CommandGroup(help="Messages of agents to their users.", no_args_is_help=True)
-tokens = CommandGroup(help="Push tokens: the services at which a user wants their notifications.", no_args_is_help=True)
+tokens = CommandGroup(
+    help="Push tokens of users. They are the services at which a user wants their notifications.", no_args_is_help=True
+)
 group.add_typer(tokens, name="tokens")
 
 
