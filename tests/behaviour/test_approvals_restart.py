@@ -80,6 +80,7 @@ def calling(servers: Servers, *words: str) -> "subprocess.Popen[str]":
 
 
 @BY
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_in_python_while_an_approver_is_asked(servers: Servers, by: str) -> None:
     asking = calling(servers, "ask", "")
     try:

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from tests import forked
 from tests.teletype import Teletype
-from tests.terminal import Done, Terminal
+from tests.terminal import Terminal
 
 pytestmark = [pytest.mark.requirement("JOB-1"), pytest.mark.requirement("DOOR-1")]
 SOON = 40.0
@@ -368,6 +368,7 @@ def test_a_worker_leaves_alone_what_it_has_no_handler_for_and_doctor_tells(termi
     assert checks["jobs"]["status"] == "warning" and "1 of type mine" in checks["jobs"]["message"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_doctor_counts_jobs(terminal: Terminal) -> None:
     def check() -> Any:
         return next(one for one in terminal("doctor", "--json").json["checks"] if one["name"] == "jobs")
@@ -388,18 +389,6 @@ def test_a_worker_of_a_database_that_cannot_be_used_says_so(terminal: Terminal) 
         done = terminal(*words)
         assert done.code == 1 and "secret-word" not in done.out + done.err, done
     assert terminal("worker", "--once", "--json").code == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_database_of_another_user_is_refused(terminal: Terminal) -> None:
-    queue(terminal, "sell", "what=tea")
-    file = terminal.home / "toolgate.db"
-    file.chmod(0)
-    try:
-        done: Done = terminal("worker", "--once")
-    finally:
-        file.chmod(0o600)
-    assert done.code == 1 and "Traceback" not in done.err
 
 
 # -- the bar

@@ -126,6 +126,7 @@ async def test_one_idempotency_key_has_one_effect_whatever_the_ids(tmp_path: Pat
         assert ran == [1]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_after_its_deadline_nothing_is_run(tmp_path: Path, settings: dict[str, Any]) -> None:
     async with both(tmp_path, settings) as (_, caller):
         late = await caller.call("note_down", {"number": 1}, deadline=time.time() - 1)

@@ -232,6 +232,7 @@ async def test_what_is_not_set_up_is_named(tmp_path: Path, settings: dict[str, A
         assert (outcome.error.code, f"events.{missing}" in outcome.error.message) == ("UNKNOWN_TOOL_TYPE", True)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_stream_that_is_not_there_is_a_connection_error(tmp_path: Path, settings: dict[str, Any]) -> None:
     scheme = settings["url"].partition("://")[0]
     async with opened(tmp_path, {**settings, "url": f"{scheme}://127.0.0.1:1"}) as gateway:

@@ -142,6 +142,7 @@ async def reached(app: App, id: str, *states: str) -> Job:
 
 
 @pytest.mark.parametrize(("tool", "state"), [("post", "parked"), ("charge", "done")])
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_worker_that_stood_still_ends_nothing_that_another_has_taken(
     database: str, tmp_path: Path, crew: Crew, tool: str, state: str
 ) -> None:
@@ -163,6 +164,7 @@ async def test_a_worker_that_stood_still_ends_nothing_that_another_has_taken(
         assert [file.name for file in (tmp_path / "charged").iterdir()] == ["k"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_job_that_kills_its_workers_has_failed_and_says_so(database: str, tmp_path: Path, crew: Crew) -> None:
     async with opened(database, tmp_path, max_crashes=2) as app:
         id = await one(app, "die", "k")

@@ -160,6 +160,7 @@ async def test_a_wrong_option_is_said_on_stderr_and_nothing_on_stdout(folder: Pa
 
 
 @pytest.mark.requirement("TIER-6")
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_task_goes_on_when_the_server_was_killed_and_is_started_again(folder: Path) -> None:
     (folder / "toolgate.yaml").write_text("limits: {lease_seconds: 1}\n", "utf-8")
     has = {**META, "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}

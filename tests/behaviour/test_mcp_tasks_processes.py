@@ -231,6 +231,7 @@ async def test_a_task_waits_on_in_another_process_until_a_person_answers(servers
     assert servers.did == ["risky one"] and servers.waiting() == []
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_what_was_under_way_when_its_process_was_killed_is_not_done_twice(servers: Servers) -> None:
     """What only reads is done again; what may have had its effect is not, unless its key says that it had not begun."""
     key = servers.key("a")
@@ -289,6 +290,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_call_that_is_held_is_answered_through_another_process(servers: Servers, older: str) -> None:
     servers.use({"up": {"url": older, "tier": "read_only"}, "down": {"url": older, "tier": "write"}})
     key, other = servers.key("a"), servers.key("b")

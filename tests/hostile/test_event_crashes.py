@@ -116,6 +116,7 @@ def answered(caller: EventCaller, ids: Any) -> bool:
     return set(ids) <= {one["id"] for one in caller.results}
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_broker_that_is_started_again_is_used_again(tmp_path: Path, own_nats: NatsServer) -> None:
     settings = event_settings(own_nats.url)
     async with event_caller(EventSettings.model_validate(settings)) as caller:
@@ -130,6 +131,7 @@ async def test_a_broker_that_is_started_again_is_used_again(tmp_path: Path, own_
             worker.kill()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_worker_waits_for_a_broker_that_is_not_there_yet(tmp_path: Path, own_nats: NatsServer) -> None:
     settings = event_settings(own_nats.url)
     own_nats.stop()

@@ -81,7 +81,9 @@ class ApprovalsFacet(CallableFacet):
         """
         if isinstance(answer, bool):
             answer = Answer("approve" if answer else "reject")
-        return await self._parts.consent.questions.answer(id, answer, actor or LOCAL, through)
+        answered = await self._parts.consent.questions.answer(id, answer, actor or LOCAL, through)
+        await self._parts.jobs.release()
+        return answered
 
     async def resume(self, id: str, *, actor: Actor | None = None) -> Outcome:
         """Runs a call that was approved, as the actor that made it and through the door that it came by: what it may do, and

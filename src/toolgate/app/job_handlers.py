@@ -50,7 +50,10 @@ class SendNotification:
         payload, data = ctx.payload, ctx.payload.get("data")
         if data is not None and len(orjson.dumps(data)) > MAX_DATA_BYTES:
             raise PermanentFailure(f"The data of a notification has at most {MAX_DATA_BYTES:,} bytes as JSON.")
-        user = Actor(ctx.actor.tenant, ctx.actor.persona, payload["userId"])
+        try:
+            user = Actor(ctx.actor.tenant, ctx.actor.persona, payload["userId"])
+        except ValueError:
+            raise PermanentFailure("userId must be 1 to 256 printable characters.") from None
         id = f"ntf_{ctx.id}"
         try:
             sent = await self._parts.notifications.send_once(

@@ -1,6 +1,7 @@
 """The queue: takes jobs in, and says what became of them. What runs them is a worker, in this process or in another."""
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from toolgate.errors import Failed, plural
+from toolgate.errors import Failed, StoreError, plural
 from toolgate.jobs.handlers import MAX_ATTEMPTS, JobHandlers
 from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, actor_of, job_of, sealed_for
 from toolgate.jsontext import find_not_json
@@ -31,6 +32,8 @@ LOOK_SECONDS = 1.0
 """Between two looks at a job that somebody waits for: a notice may be lost."""
 FOLLOW_SECONDS = 0.25
 """The same for one whose progress somebody watches: one in another process may tell nobody."""
+
+logger = logging.getLogger("toolgate.jobs")
 
 
 class JobQueue:
@@ -258,6 +261,16 @@ class JobQueue:
                 await wait_for_any(changed, seconds=FOLLOW_SECONDS)
         finally:
             stop()
+
+    async def release(self) -> None:
+        """Queues the jobs that waited for a person and were answered. What can't be done now, a worker does later."""
+        try:
+            moved = await finish(self._store.transact(table.release(self.clock())))
+        except StoreError as error:
+            logger.warning("jobs that were agreed to cannot be queued yet: %s", error)
+            return
+        if moved:
+            await self.tell("")
 
     # -- by hand
 

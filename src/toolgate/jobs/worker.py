@@ -213,9 +213,9 @@ class JobWorker:
         alive, lease = alive_since(self._presence.seconds), timedelta(seconds=self._presence.seconds)
         moved = await self._store.transact(job_claims.recover(alive, moment, most, error))
         moved += await self._store.transact(job_claims.recover_own(self._presence.id, self._queue.running, moment - lease))
-        moved += await self._store.transact(table.release(moment))
         if moved:
             await self._queue.tell("")
+        await self._queue.release()
 
     async def _forget(self) -> None:
         before = self._queue.clock() - timedelta(days=self._queue.settings.keep_days)
