@@ -107,8 +107,9 @@ async def test_what_says_nothing_or_too_much_ends_as_failed(tmp_path: Path) -> N
         empty = await app.jobs.enqueue("send_notification", {"userId": "ann", "title": "t", "body": " \n"})
         large = {"userId": "ann", "title": "t", "body": "b", "data": {"x": "y" * 5_000}}
         much = await app.jobs.enqueue("send_notification", large)
+        nobody = await app.jobs.enqueue("send_notification", {"userId": "an\x07n", "title": "t", "body": "b"})
         await app.jobs.run_all()
-        for job in (empty, much):
+        for job in (empty, much, nobody):
             assert (await app.jobs.get(job.id)).state == "failed", "trying again would not help"
 
 
