@@ -1,6 +1,7 @@
 """Results kept for the next caller, here or in Redis: who gets them, and who must not."""
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -194,7 +195,8 @@ async def test_nothing_of_the_arguments_can_be_read_from_the_names_in_redis(redi
         app.register(counting(60))
         await outputs(app, ADA, text="hush-hush")
         with client_library.Redis.from_url(redis_url) as client:
-            assert all(b"hush" not in name and b"ada" not in name for name in client.keys("*"))
+            names = [re.sub(rb"[0-9a-f]{32,}", b"", name) for name in client.keys("*")]  # "ada" may stand in a hash
+            assert names and all(b"hush" not in name and b"ada" not in name for name in names)
 
 
 @pytest.mark.matrix("needs Redis")

@@ -29,7 +29,6 @@ ENGINE: dict[str, Any] = {}
 @pytest.fixture(autouse=True, params=["store", "dbos"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     if request.param == "dbos":
-        pytest.importorskip("dbos")
         ENGINE.update(name="dbos", folder=tmp_path)
     yield
     ENGINE.clear()

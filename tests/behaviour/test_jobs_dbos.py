@@ -19,7 +19,6 @@ from toolgate import Actor, App, tool
 from toolgate.errors import SettingsError
 from toolgate.jobs.handlers import JobContext
 
-pytest.importorskip("dbos")
 pytestmark = [
     pytest.mark.requirement("JOB-1"),
     pytest.mark.matrix("an engine that is not the default; each start takes a second"),
