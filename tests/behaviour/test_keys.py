@@ -20,6 +20,7 @@ from toolgate import Actor, App
 from toolgate.app.keys import parse
 from toolgate.errors import KeyRefused
 from toolgate.model import LOCAL, MASK
+from toolgate.model.roles import Role
 from toolgate.store import audit_log, migrate
 from toolgate.store.database import Transaction
 from toolgate.testing import memory_app
@@ -393,3 +394,30 @@ def test_a_key_without_a_user_is_nobody_elses(terminal: Terminal) -> None:
     assert terminal("keys", "create", "laptop", "--json").json["user"] == "key:laptop"
     assert terminal("keys", "create", "local", "--json").json["user"] == "key:local"
     assert terminal("keys", "create", "named", "--user", "ann", "--json").json["user"] == "ann"
+
+
+# -- roles
+
+
+@pytest.mark.requirement("DOOR-3")
+def test_a_key_is_a_callers_unless_its_roles_are_named(terminal: Terminal) -> None:
+    assert terminal("keys", "create", "agent", "--json").json["roles"] == ["caller"]
+    made = terminal("keys", "create", "ann", "--role", "approver", "--role", "viewer", "--json").json
+    assert made["roles"] == ["viewer", "approver"]
+    assert [key["roles"] for key in terminal("keys", "list", "--json").json["keys"]] == [["caller"], ["viewer", "approver"]]
+    refused = terminal("keys", "create", "eve", "--role", "root")
+    assert refused.code == 2
+    assert "Roles must be one or more of viewer, caller, approver, admin, operator, not root." in refused.err
+
+
+@pytest.mark.requirement("DOOR-3")
+async def test_only_roles_that_may_call_reach_mcp() -> None:
+    async with memory_app() as app, serving(app) as site:
+        roles: tuple[Role, ...] = ("viewer", "approver", "caller", "admin")
+        texts = {role: (await app.keys.create(role, LOCAL, roles=[role]))[1] for role in roles}
+        statuses = {}
+        for role, text in texts.items():
+            site.key = text
+            statuses[role] = (await site.mcp("tools/list")).status
+        assert statuses == {"viewer": 403, "approver": 403, "caller": 200, "admin": 200}
+        await app.keys.close()

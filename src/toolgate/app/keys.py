@@ -25,6 +25,7 @@ from toolgate.app.facets import Facet
 from toolgate.errors import KeyRefused, StoreError
 from toolgate.mcp.server.identity import Credential
 from toolgate.model import LOCAL, Actor
+from toolgate.model.roles import DEFAULT_ROLES, Role, checked_roles, permissions_of
 from toolgate.screening.lookalikes import marked, person
 from toolgate.store import keys as table
 from toolgate.store.database import Transaction, now
@@ -70,13 +71,28 @@ class KeysFacet(Facet):
         actor: Actor,
         *,
         lasting: timedelta | None = None,
+        roles: Iterable[Role] = DEFAULT_ROLES,
         may_approve: bool = False,
         same_user: bool = False,
         by: Actor | None = None,
     ) -> tuple[ApiKey, str]:
-        """Makes a key with which its holder acts for an actor. Gives it and, this once, its text. `same_user`: it may act as
-        the user `key:NAME` also if an earlier key did. Raises `KeyRefused`."""
+        """Makes a key with which its holder acts for an actor. Gives it and, this once, its text.
+
+        Args:
+            name: The key's name, of which a tenant has one.
+            actor: For whom its holder acts.
+            lasting: How long it is valid; without it, until it is revoked.
+            roles: What its holder may do over HTTP.
+            may_approve: Whoever sits at the client may approve its calls there.
+            same_user: It may act as the user `key:NAME` also if an earlier key did.
+            by: Who makes it; without it, the person at this machine.
+        Raises `KeyRefused`.
+        """
         check_name(name)
+        try:
+            held = checked_roles(roles)
+        except ValueError as error:
+            raise KeyRefused(str(error)) from None
         check_user(actor.user)
         if len(actor.scopes) > MAX_SCOPES or any(
             not scope.isprintable() or not 0 < len(scope) <= 256 for scope in actor.scopes
@@ -93,7 +109,7 @@ class KeysFacet(Facet):
             raise KeyRefused("A key must be valid for more than 0 seconds.")
         by = by or LOCAL
         key = ApiKey(
-            id=_random(ID_LETTERS, ID_LENGTH), name=name, actor=actor, may_approve=may_approve,
+            id=_random(ID_LETTERS, ID_LENGTH), name=name, actor=actor, roles=held, may_approve=may_approve,
             created_by=by.user, created_at=made, expires_at=expires,
         )  # fmt: skip
         secret = _random(SECRET_LETTERS, SECRET_LENGTH)
@@ -139,7 +155,8 @@ class KeysFacet(Facet):
         actor = key.actor
         details = {
             "key": key.id, "name": key.name, "for_tenant": actor.tenant, "for_persona": actor.persona,
-            "for_user": actor.user, "scopes": list(actor.scopes), "may_approve": key.may_approve,
+            "for_user": actor.user, "scopes": list(actor.scopes), "roles": list(key.roles),
+            "may_approve": key.may_approve,
             "expires": None if key.expires_at is None else key.expires_at.isoformat(),
         }  # fmt: skip
         await self._parts.events.record(action, by, "", details)
@@ -175,7 +192,7 @@ class KeysFacet(Facet):
         if found is None or not same or found[0].state(at) != "valid":
             return None
         key = found[0]
-        credential = Credential(key.id, key.actor, key.may_approve)
+        credential = _credential(key)
         if epoch == self._epoch:
             if len(self._known) >= MAX_KNOWN_KEYS:
                 self._known.clear()
@@ -194,7 +211,7 @@ class KeysFacet(Facet):
         key = found[0]
         if (state := key.state(now())) != "valid":
             raise KeyRefused(f"The key {key.id} is {state}.")
-        return Credential(key.id, key.actor, key.may_approve)
+        return _credential(key)
 
     async def _note_used(self, id: str, at: datetime) -> None:
         try:
@@ -205,6 +222,10 @@ class KeysFacet(Facet):
     async def close(self) -> None:
         """Waits until the use of every key that was checked is noted."""
         await self._noting.wait()
+
+
+def _credential(key: ApiKey) -> Credential:
+    return Credential(key.id, key.actor, key.may_approve, permissions_of(key.roles))
 
 
 def parse(text: bytes) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from toolgate.cli.table import listing, state
 from toolgate.cli.times import iso, seconds_of, shown
 from toolgate.errors import KeyRefused, nearest
 from toolgate.model import LOCAL
+from toolgate.model.roles import DEFAULT_ROLES, checked_roles
 from toolgate.store.database import now
 from toolgate.store.keys import ApiKey
 
@@ -42,6 +43,12 @@ async def create(
         list[str] | None, text_option("--scope S", "What tools may ask for (tool:web_search); repeatable.")
     ] = None,
     expires: Annotated[str | None, option("--expires TIME", "How long it is valid: 12h, 30d, 52w.")] = None,
+    role: Annotated[
+        list[str] | None,
+        text_option(
+            "--role R", "What its holder may do over HTTP: viewer, caller, approver, admin or operator; repeatable."
+        ),
+    ] = None,
     may_approve: Annotated[
         bool, option("--may-approve", "Whoever holds it may approve calls, like a person at this machine.")
     ] = False,
@@ -55,6 +62,9 @@ async def create(
     try:
         check_name(name)
         check_user(user or "")
+        roles = checked_roles(role or DEFAULT_ROLES)
+    except ValueError as error:
+        raise Usage(str(error)) from None
     except KeyRefused as error:
         raise Usage(error.message, suggestion=error.suggestion) from None
     # Without a user, one of its own: as `local` its holder would have the sessions of the person at this machine.
@@ -62,7 +72,9 @@ async def create(
     lasting = None if expires is None else _lasting(expires)
     by = actor_of(tenant, None, LOCAL.user)
     async with opened(ctx) as app:
-        key, text = await app.keys.create(name, actor, lasting=lasting, may_approve=may_approve, same_user=same_user, by=by)
+        key, text = await app.keys.create(
+            name, actor, lasting=lasting, roles=roles, may_approve=may_approve, same_user=same_user, by=by
+        )
     if answered({**_to_dict(key), "key": text}):
         return 0
     say(text)
@@ -80,7 +92,7 @@ async def list_keys(ctx: typer.Context, tenant: Tenant = None) -> int:
         found = await app.keys.list(whose)
     return listing(
         {"keys": [_to_dict(key) for key in found]},
-        ["id", "state", "name", "acts as", "scopes", "approves", "expires", "used"],
+        ["id", "state", "name", "acts as", "roles", "scopes", "approves", "expires", "used"],
         [_row(key) for key in found],
         none="There are no keys. `toolgate keys create NAME` makes one.",
     )
@@ -141,6 +153,7 @@ def _to_dict(key: ApiKey) -> dict[str, Any]:
         "persona": actor.persona,
         "user": actor.user,
         "scopes": list(actor.scopes),
+        "roles": list(key.roles),
         "may_approve": key.may_approve,
         "created_by": key.created_by,
         "created_at": iso(key.created_at),
@@ -155,4 +168,5 @@ def _row(key: ApiKey) -> list[Part]:
     expires = "never" if key.expires_at is None else shown(key.expires_at)
     used = "never" if key.last_used_at is None else f"about {shown(key.last_used_at)}"
     approves = ("yes", "yellow") if key.may_approve else ""
-    return [key.id, state(key.state(now())), key.name, _whom(key), ", ".join(key.actor.scopes), approves, expires, used]
+    roles, scopes = ", ".join(key.roles), ", ".join(key.actor.scopes)
+    return [key.id, state(key.state(now())), key.name, _whom(key), roles, scopes, approves, expires, used]

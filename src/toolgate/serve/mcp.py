@@ -122,6 +122,8 @@ class McpRoute:
             allowed = ", ".join(METHODS)
             raise HttpProblem(405, f"{method} is not allowed at {MCP_PATH}: use {allowed}.", headers={"allow": allowed})
         credential = self._authenticator.known(headers) or await self._authenticator.check(scope, headers)
+        if "call" not in credential.permissions:
+            raise HttpProblem(403, "The key has no role that may call tools.", suggestion="Use a key with the role caller.")
         if method != "POST":
             await self._serve_by_sdk(credential, scope, headers, receive, send, lasts=method == "GET")
             return

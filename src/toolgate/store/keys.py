@@ -9,12 +9,13 @@ import msgspec
 import orjson
 
 from toolgate.model import Actor
+from toolgate.model.roles import Role
 from toolgate.store.catalog import changed
 from toolgate.store.database import Transaction, moment
 from toolgate.store.sql import insert, is_any, value
 
 KEY_COLUMNS = (
-    "id, name, tenant_id, persona_id, user_id, scopes, may_approve, created_by, created_at, expires_at, revoked_at, "
+    "id, name, tenant_id, persona_id, user_id, scopes, roles, may_approve, created_by, created_at, expires_at, revoked_at, "
     "revoked_by, last_used_at"
 )
 KeyState = Literal["valid", "expired", "revoked"]
@@ -27,7 +28,9 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     actor: Actor
     """For whom whoever holds the key acts."""
+    roles: tuple[Role, ...]
     may_approve: bool
+    """True if whoever sits at the client may approve its calls there. Not a role: it counts for the key's own calls alone."""
     created_by: str
     created_at: datetime
     expires_at: datetime | None = None
@@ -42,11 +45,14 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _key(row: tuple[Any, ...]) -> ApiKey:
-    id, name, tenant, persona, user, scopes, may_approve, created_by, created, expires, revoked, revoked_by, used = row
+    id, name, tenant, persona, user, scopes, roles, may_approve, created_by, created, expires, revoked, revoked_by, used = (
+        row
+    )
     return ApiKey(
         id=id,
         name=name,
         actor=Actor(tenant, persona, user, tuple(orjson.loads(scopes))),
+        roles=tuple(orjson.loads(roles)),
         may_approve=bool(may_approve),
         created_by=created_by,
         created_at=moment(created),
@@ -64,8 +70,8 @@ def add(key: ApiKey, secret_hash: str) -> Transaction[bool]:
         {
             "id": key.id, "name": key.name, "secret_hash": secret_hash, "tenant_id": key.actor.tenant,
             "persona_id": key.actor.persona, "user_id": key.actor.user, "scopes": orjson.dumps(key.actor.scopes).decode(),
-            "may_approve": key.may_approve, "created_by": key.created_by, "created_at": key.created_at,
-            "expires_at": key.expires_at,
+            "roles": orjson.dumps(key.roles).decode(), "may_approve": key.may_approve, "created_by": key.created_by,
+            "created_at": key.created_at, "expires_at": key.expires_at,
         },
     )  # fmt: skip
     return is_any(f"{sql} ON CONFLICT (tenant_id, name) WHERE revoked_at IS NULL DO NOTHING RETURNING id", row)

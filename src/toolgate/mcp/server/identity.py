@@ -9,18 +9,27 @@ import orjson
 
 from toolgate.mcp.server.results import INVALID_REQUEST, ProtocolError
 from toolgate.model import Actor
+from toolgate.model.roles import DEFAULT_ROLES, Permission, permissions_of
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.caller import Request
     from toolgate.model import Entry
 
 
+CALLS = permissions_of(DEFAULT_ROLES)
+
+
 class Credential(msgspec.Struct, frozen=True, gc=False):
-    """The proof that a request brought: its actor, and the right to approve for a person."""
+    """The proof that a request brought: its actor, and what its holder may do."""
 
     id: str
     actor: Actor
     may_approve: bool = False
+    """True if whoever sits at the client may approve its calls there."""
+    permissions: frozenset[Permission] = CALLS
+
+    def may(self, permission: Permission) -> bool:
+        return permission in self.permissions
 
     def has(self, scope: str) -> bool:
         return scope in self.actor.scopes
