@@ -166,7 +166,7 @@ def test_what_is_no_key_is_told_by_its_form(text: bytes) -> None:
 
 
 async def test_a_crowd_of_keys_is_not_kept_in_mind_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.app.keys.MAX_KNOWN_KEYS", 3)
+    monkeypatch.setattr("toolgate.app.known_credentials.MAX_KNOWN", 3)
     async with memory_app() as app:
         keys = app.keys
         texts = [(await keys.create(f"k{number}", ANALYST))[1].encode() for number in range(10)]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.serve import authentication as attempts
-from toolgate.serve.authentication import KeyAttempts
+from toolgate.serve.key_attempts import KeyAttempts
 
 
 class Clock:

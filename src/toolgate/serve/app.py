@@ -15,12 +15,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
-from toolgate.serve import health_metrics, qstash, workflow_callbacks
+from toolgate.serve import health_metrics, protected_resource, qstash, sign_in, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.mcp import MCP_PATH, McpRoute
+from toolgate.serve.mcp import McpRoute
 from toolgate.serve.problems import HttpProblem
+from toolgate.serve.protected_resource import MCP_PATH
 
-ROUTES = [*health_metrics.routes, *workflow_callbacks.routes, *qstash.routes]
+ROUTES = [*health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes, *protected_resource.routes]
 
 logger = logging.getLogger("toolgate")
 
@@ -44,6 +45,8 @@ class HttpApp:
         await self.mcp.__aexit__()
         self._collector.close()
         await self.app.keys.close()
+        await self.app.sign_ins.close()
+        await self.app.issuers.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

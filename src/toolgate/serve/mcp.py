@@ -22,15 +22,16 @@ from toolgate.mcp.client import sdk
 from toolgate.mcp.server.envelope import find_envelope_fault
 from toolgate.mcp.server.fast_path import FastPath
 from toolgate.mcp.server.identity import Credential
-from toolgate.serve.authentication import Authenticator, Headers, check_single
+from toolgate.serve.authentication import Authenticator, check_single
+from toolgate.serve.hosts import Headers
 from toolgate.serve.problems import HttpProblem
+from toolgate.serve.protected_resource import MCP_PATH
 from toolgate.serve.request_body import read_body
 from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.gateway import HttpSessionManager
 
-MCP_PATH = "/mcp"
 METHODS = ("POST", "GET", "DELETE")
 WATCH_SECONDS = 1.0
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
@@ -51,7 +52,7 @@ class McpRoute:
         """Done once the SDK is loaded; requests that need it wait for it."""
         self._stopped = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._streams: dict[asyncio.Task[Any], Headers] = {}
+        self._streams: dict[asyncio.Task[Any], tuple[Scope, Headers]] = {}
         """Requests that last until somebody ends them, and what they came with."""
 
     # -- life
@@ -73,12 +74,12 @@ class McpRoute:
             stream.cancel()
 
     async def _watch_streams(self) -> None:
-        """End streams whose key was revoked, or has expired."""
+        """End streams whose credential was revoked, or has expired."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            for stream, headers in list(self._streams.items()):
+            for stream, (scope, headers) in list(self._streams.items()):
                 with suppress(StoreError):  # then nobody knows: the next look tells
-                    if not await self._authenticator.is_still_good(headers):
+                    if not await self._authenticator.is_still_good(scope, headers):
                         stream.cancel()
 
     async def _run_sdk(self) -> None:
@@ -147,7 +148,7 @@ class McpRoute:
             return
         stream = asyncio.current_task()
         assert stream is not None
-        self._streams[stream] = headers
+        self._streams[stream] = scope, headers
         try:
             await manager.serve(credential, scope, receive, send)
         except asyncio.CancelledError:

@@ -203,7 +203,11 @@ class HttpSessionManager(StreamableHTTPSessionManager):
 
 @asynccontextmanager
 async def open_http(app: "App") -> AsyncIterator[HttpSessionManager]:
-    async with Gateway(app, credential_in_scope, recall=app.keys.recall) as server:
+    async def recall(id: str) -> Credential | None:
+        app.issuers.recall(id)
+        return await app.keys.recall(id)
+
+    async with Gateway(app, credential_in_scope, recall=recall) as server:
         manager = HttpSessionManager(app, server)
         async with manager.run():
             yield manager
