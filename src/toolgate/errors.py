@@ -37,6 +37,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 Status = Literal["success", "failure", "timeout", "denied", "pending"]
 
 
+ErrorCategory = Literal["invalid", "missing", "conflict", "forbidden"]
+"""The reason for which something is refused: it is wrong in itself, there is no such thing (or none that the asker may see),
+it does not go with what is there by now, or the asker may not."""
+
+
 class Code(NamedTuple):
     """The meaning of one error code: the status of the outcome, whether trying again may help, and its usual words."""
 
@@ -120,9 +125,15 @@ class ToolgateError(Exception):
     `message` says what, `suggestion` what to do about it.
     """
 
-    def __init__(self, message: str | None = None, *, suggestion: str | None = None) -> None:
+    category: ErrorCategory = "invalid"
+
+    def __init__(
+        self, message: str | None = None, *, suggestion: str | None = None, category: ErrorCategory | None = None
+    ) -> None:
         self.message = said(message) if message else (type(self).__doc__ or "").split("\n", 1)[0]
         self.suggestion = said(suggestion) if suggestion else None
+        if category is not None:
+            self.category = category
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -146,9 +157,10 @@ class CallError(ToolgateError):
         suggestion: str | None = None,
         details: Mapping[str, Any] | None = None,
         reason: str | None = None,
+        category: ErrorCategory | None = None,
     ) -> None:
         known = CODES[code or self.code]
-        super().__init__(message or known.message, suggestion=suggestion)
+        super().__init__(message or known.message, suggestion=suggestion, category=category)
         self.code = code or self.code
         self.status: Status = known.status
         self.retryable = known.retryable if retryable is None else retryable

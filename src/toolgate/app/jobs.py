@@ -182,6 +182,9 @@ class JobsFacet(Facet):
     def _own(self, job: Job | None, id: str, actor: Actor, all_users: bool) -> Job:
         if job is None or (job.user != actor.user and not all_users):
             raise Failed(
-                "VALIDATION_ERROR", f"There is no job {id[:64]!r}.", suggestion="`toolgate jobs list` shows those there are."
+                "VALIDATION_ERROR",
+                f"There is no job {id[:64]!r}.",
+                suggestion="`toolgate jobs list` shows those there are.",
+                category="missing",
             )
         return job

@@ -132,8 +132,8 @@ class KeysFacet(Facet):
         if revoked is None:
             known = await self._parts.store.read(table.find(id))
             if known:
-                raise KeyRefused(f"The key {id[:64]} is revoked already.")
-            raise KeyRefused(f"There is no key with the id {id[:64]!r}: see toolgate keys list.")
+                raise KeyRefused(f"The key {id[:64]} is revoked already.", category="conflict")
+            raise KeyRefused(f"There is no key with the id {id[:64]!r}: see toolgate keys list.", category="missing")
         await self._parts.announce()
         await self._parts.store_sync.refresh()
         await self._note("key.revoked", revoked, by)
@@ -281,6 +281,7 @@ def _taken(key: ApiKey, holder: ApiKey) -> KeyRefused:
     return KeyRefused(
         f"The key {holder.id} of tenant {key.actor.tenant} is named {key.name} already{expired}.",
         suggestion=f"Give another name, or revoke that key first: toolgate keys revoke {holder.id}",
+        category="conflict",
     )
 
 

@@ -142,7 +142,9 @@ class SignInsFacet(Facet):
         by = by or LOCAL
         revoked = await self._parts.store.transact(table.revoke(id, by.user, now()))
         if revoked is None:
-            raise SignInRefused(f"There is no session {id[:64]!r} that could be ended: see toolgate sign-in list.")
+            raise SignInRefused(
+                f"There is no session {id[:64]!r} that could be ended: see toolgate sign-in list.", category="missing"
+            )
         await self._parts.announce()
         await self._parts.store_sync.refresh()
         await self._parts.events.record("sign_in.revoked", by, "", {"session": revoked.id, **_whom(revoked.actor)})

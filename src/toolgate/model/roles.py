@@ -1,7 +1,7 @@
 """Roles of credentials: what the holder of an API key, a token or a browser session may do over HTTP.
 
-A role is about Toolgate itself: looking at calls, calling tools at all, answering approvals, changing settings of a tenant or
-of the installation. Which tools somebody may call is the policy's affair, by tenant and persona.
+A role is about Toolgate itself: looking at calls, calling tools at all, answering approvals, changing what belongs to a
+tenant or to the installation. Which tools somebody may call is the policy's affair, by tenant and persona.
 """
 
 from collections.abc import Iterable

@@ -204,12 +204,14 @@ class Authenticator:
         token = self._session_token(scope, headers) if b"authorization" not in headers else None
         return None if token is None else await self._sign_ins.find(token)
 
-    async def end_session(self, scope: Scope, headers: Headers) -> None:
-        """Ends the session whose cookie a request brought, if there is one."""
+    async def end_session(self, scope: Scope, headers: Headers) -> bool:
+        """Ends the session whose cookie a request brought. False: there is none."""
         session = await self.session_of(scope, headers)
-        if session is not None:
-            with suppress(SignInRefused):  # it has ended at this moment
-                await self._sign_ins.revoke(session.id, by=session.actor)
+        if session is None:
+            return False
+        with suppress(SignInRefused):  # it has ended at this moment
+            await self._sign_ins.revoke(session.id, by=session.actor)
+        return True
 
     async def open_link(self, scope: Scope, token: str) -> tuple[WebSession, str] | None:
         """Opens a sign-in link. Who tries many waits before one is looked at, as with keys."""

@@ -6,7 +6,7 @@ from http import HTTPStatus
 import orjson
 from starlette.responses import Response
 
-from toolgate.errors import ToolgateError
+from toolgate.errors import CallError, ErrorCategory, NotOpen, NotServing, StoreError, ToolgateError
 
 STATUS_CODES: Mapping[int, str] = {
     400: "INVALID_REQUEST",
@@ -16,34 +16,87 @@ STATUS_CODES: Mapping[int, str] = {
     405: "METHOD_NOT_ALLOWED",
     408: "TIMEOUT",
     409: "CONFLICT",
+    412: "PRECONDITION_FAILED",
     413: "TOO_LARGE",
     415: "UNSUPPORTED_MEDIA_TYPE",
     421: "UNKNOWN_HOST",
+    422: "VALIDATION_ERROR",
     429: "RATE_LIMITED",
     489: "NOT_RETRYABLE",
     500: "UNEXPECTED_ERROR",
     503: "CAPACITY_EXCEEDED",
 }
 """The code of each status that a request can be refused with."""
+CALL_STATUSES: Mapping[str, int] = {
+    "TOOL_NOT_FOUND": 404,
+    "VALIDATION_ERROR": 422,
+    "INVALID_INPUT": 422,
+    "PERMISSION_DENIED": 403,
+    "SECURITY_VIOLATION": 403,
+    "APPROVAL_REQUIRED": 202,
+    "USER_CANCELLED": 403,
+    "MISSING_AUTH": 424,
+    "BUDGET_EXCEEDED": 402,
+    "RATE_LIMITED": 429,
+    "CAPACITY_EXCEEDED": 503,
+    "CIRCUIT_OPEN": 503,
+    "SANDBOX_UNAVAILABLE": 503,
+    "TIMEOUT": 504,
+    "MCP_ERROR": 502,
+    "N8N_ERROR": 502,
+    "INVOCATION_ERROR": 502,
+    "CONNECTION_ERROR": 502,
+    "SANDBOX_ERROR": 502,
+    "OUTPUT_INVALID": 502,
+    "IDEMPOTENCY_CONFLICT": 409,
+    "OUTCOME_UNKNOWN": 409,
+    "CANCELLED": 409,
+    "UNKNOWN_TOOL_TYPE": 500,
+    "UNEXPECTED_ERROR": 500,
+}
+"""The status of a call that ended with a code; of one that succeeded it is 200, of one that was queued 202."""
+CATEGORY_STATUSES: Mapping[ErrorCategory, int] = {"invalid": 422, "missing": 404, "conflict": 409, "forbidden": 403}
 OWN_TITLES = {489: "Not Retryable"}
 """Titles of statuses that are no standard: 489 is QStash's."""
 
 
 class HttpProblem(ToolgateError):
     def __init__(
-        self, status: int, message: str, *, suggestion: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        suggestion: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message, suggestion=suggestion)
         self.status = status
         self.headers = headers
+        self.code = code or STATUS_CODES[status]
 
-    def response(self) -> Response:
+    def response(self, request_id: str | None = None) -> Response:
         document = {
             "title": OWN_TITLES.get(self.status) or HTTPStatus(self.status).phrase,
             "status": self.status,
-            "code": STATUS_CODES[self.status],
+            "code": self.code,
             "detail": self.message,
         }
         if self.suggestion is not None:
             document["suggestion"] = self.suggestion
+        if request_id is not None:
+            document["request_id"] = request_id
         return Response(orjson.dumps(document), self.status, self.headers, "application/problem+json")
+
+
+def problem_of(error: ToolgateError) -> HttpProblem | None:
+    """Gives the problem document for an error of a facet; None: it is no fault of whoever sent the request."""
+    if isinstance(error, CallError):
+        status = CATEGORY_STATUSES[error.category] if error.category != "invalid" else CALL_STATUSES[error.code]
+        code = None if error.category == "missing" else error.code
+        return HttpProblem(status, error.message, suggestion=error.suggestion, code=code)
+    if isinstance(error, StoreError):
+        return HttpProblem(503, "The database cannot be used right now. Send the request again later.")
+    if isinstance(error, NotServing | NotOpen):
+        return None
+    return HttpProblem(CATEGORY_STATUSES[error.category], error.message, suggestion=error.suggestion)

@@ -30,7 +30,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     """For whom whoever holds the key acts."""
     roles: tuple[Role, ...]
     may_approve: bool
-    """True if whoever sits at the client may approve its calls there. Not a role: it counts for the key's own calls alone."""
+    """True if whoever sits at the client may approve its calls there. No role: it counts for the key's own calls alone."""
     created_by: str
     created_at: datetime
     expires_at: datetime | None = None

@@ -96,7 +96,7 @@ class Approvers:
             raise ApprovalError(f"{terms.quorum} persons must agree to each call of {tool}: no grant stands in for them.")
         why = self.why_not(tool, whom, by, own=own)
         if why is not None:
-            raise ApprovalError(f"{by} cannot grant {tool}: {why}.")
+            raise ApprovalError(f"{by} cannot grant {tool}: {why}.", category="forbidden")
 
 
 def is_own(by: str, through: str) -> bool:

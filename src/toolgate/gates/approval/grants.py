@@ -88,10 +88,12 @@ class Grants:
         row = await self._store.read(grants.get(id, by.tenant))
         if row is None:
             raise ApprovalError(
-                f"There is no grant {id:.64} of this tenant.", suggestion="`toolgate grants list` shows them."
+                f"There is no grant {id:.64} of this tenant.",
+                suggestion="`toolgate grants list` shows them.",
+                category="missing",
             )
         if not done:
-            raise ApprovalError(f"Grant {row.id} was revoked already, by {row.revoked_by}.")
+            raise ApprovalError(f"Grant {row.id} was revoked already, by {row.revoked_by}.", category="conflict")
         await self._note("grant.revoked", by, row.tool_name, {"grant": row.id, "uses": row.uses, "spent": row.spent})
         return shown(row)
 

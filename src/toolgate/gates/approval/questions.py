@@ -58,9 +58,11 @@ class Questions:
             became = f"{'rejected' if state == 'rejected' else 'approved'} by {row.answered_by}"
             used = f", and used by call {row.used_by}" if state == "used" else ""
             what = "it expired" if state == "expired" else f"it was {became}{used}"
-            raise ApprovalError(f"Approval {row.id} no longer waits for an answer: {what}.")
+            raise ApprovalError(f"Approval {row.id} no longer waits for an answer: {what}.", category="conflict")
         if answer.verdict != "reject" and row.policy_hash != self._policy_hash():
-            raise ApprovalError(f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_ANEW)
+            raise ApprovalError(
+                f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_ANEW, category="conflict"
+            )
         shown = await self.shown(row)
         if shown is None and answer.verdict != "reject":
             raise ApprovalError(
@@ -71,7 +73,7 @@ class Questions:
         own = is_own(name, through)
         said = await self.record(row, shown, answer, name, words(answer.through) or through, by, own=own)
         if said is None:
-            raise ApprovalError(f"Approval {row.id} was answered by somebody else in the meantime.")
+            raise ApprovalError(f"Approval {row.id} was answered by somebody else in the meantime.", category="conflict")
         if row.id in self.awaited:
             self.awaited[row.id].set()
         return await self.status(row.id, row.tenant_id)
@@ -120,7 +122,11 @@ class Questions:
         terms, asker = self._approvers.terms(row.tool_name, row.tenant_id), asked_by(row)
         why = self._approvers.why_not(row.tool_name, asker, by, own=own)
         if why is not None and not (answer.verdict == "reject" and words(by) == words(asker.user)):
-            raise ApprovalError(f"{by} cannot answer approval {row.id}: {why}.", suggestion="Have somebody else answer it.")
+            raise ApprovalError(
+                f"{by} cannot answer approval {row.id}: {why}.",
+                suggestion="Have somebody else answer it.",
+                category="forbidden",
+            )
         if terms.quorum > 1 and (answer.verdict == "edit" or answer.grant is not None):
             raise ApprovalError(
                 f"{terms.quorum} persons must agree to approval {row.id}: one of them can neither edit it nor grant more.",
@@ -239,6 +245,7 @@ class Questions:
             raise ApprovalError(
                 f"There is no approval {visible(id)[:64]}{'' if tenant is None else ' of this tenant'}.",
                 suggestion="`toolgate approvals list` shows them.",
+                category="missing",
             )
         return row
 

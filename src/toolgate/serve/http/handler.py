@@ -1,0 +1,233 @@
+"""From a request under /v1 to the function of its route, and back.
+
+In this order: where it was sent to and by which page, who sent it, whether they may, for which tenant, what it asks for.
+Only then the function is called. What a facet refuses becomes a problem document.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from toolgate.errors import StoreError, ToolgateError
+from toolgate.jsontext import holds_too_much
+from toolgate.mcp.server.identity import Credential
+from toolgate.model import Actor, Outcome
+from toolgate.serve.authentication import check_single
+from toolgate.serve.http.endpoint import (
+    MAX_PATH_PARAMETER_CHARS,
+    UNSAFE,
+    ApiModel,
+    ApiRequest,
+    Endpoint,
+    Reply,
+    forbidden,
+)
+from toolgate.serve.problems import HttpProblem, problem_of
+from toolgate.serve.request_body import read_body
+
+if TYPE_CHECKING:
+    from toolgate.serve.app import HttpApp
+
+MAX_QUERY_BYTES, MAX_QUERY_FIELDS = 8_192, 50
+JSON = "application/json"
+ANSWER_HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+"""Answers are somebody's own: neither a cache nor a browser that guesses at types is to make more of them."""
+ALL_TENANTS = "*"
+
+logger = logging.getLogger("toolgate")
+
+
+class PathHandler:
+    """The ASGI app of one path: an endpoint for each of its methods."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self.endpoints = {endpoint.method: endpoint for endpoint in endpoints}
+        self._allowed = ", ".join(sorted(self.endpoints))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        http: HttpApp = scope["app"]
+        pairs, method = scope["headers"], scope["method"]
+        headers = dict(pairs)
+        if len(headers) != len(pairs):
+            check_single(pairs)
+        http.authenticator.check_place(headers)
+        endpoint = self.endpoints.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
+            allowed = {"allow": self._allowed}
+            raise HttpProblem(405, f"{method} is not allowed at this address: use {self._allowed}.", headers=allowed)
+        credential = http.authenticator.known(headers) or await http.authenticator.check(scope, headers)
+        if endpoint.permission not in credential.permissions:
+            raise forbidden(endpoint.permission)
+        fields = _query_fields(scope["query_string"])
+        actor, all_tenants = _actor(credential, fields.pop("tenant", None))
+        request = ApiRequest(http, credential, actor, scope, receive, headers, all_tenants=all_tenants)
+        try:
+            reply = await self._answer(endpoint, request, fields)
+        except ToolgateError as error:
+            raise _problem(error) from None
+        await _send(reply, scope, receive, send)
+
+    async def _answer(self, endpoint: Endpoint, request: ApiRequest, fields: dict[str, str]) -> Reply:
+        named: dict[str, Any] = {name: _path_parameter(name, request.scope) for name in endpoint.path_parameters}
+        if endpoint.query.__struct_fields__:
+            named["query"] = _converted(fields, endpoint.query)
+        elif fields:
+            raise HttpProblem(422, f"Unknown query parameter: {min(fields)[:80]}.")
+        if endpoint.body is not None:
+            named["body"] = await _body(request, endpoint.body)
+        if endpoint.method in UNSAFE:
+            await self._check_preconditions(endpoint, request, named)
+        reply = _reply(endpoint, await endpoint.handle(request, **named))
+        return _with_etag(request, reply) if endpoint.method == "GET" else reply
+
+    async def _check_preconditions(self, endpoint: Endpoint, request: ApiRequest, named: Mapping[str, Any]) -> None:
+        if b"idempotency-key" in request.headers and not endpoint.takes_key:
+            raise HttpProblem(400, "This route does not take the header Idempotency-Key.", suggestion="Leave it out.")
+        if b"if-match" not in request.headers:
+            return
+        current = self.endpoints.get("GET")
+        if current is None:
+            raise HttpProblem(412, "What is at this address has no ETag that If-Match could name.")
+        parts = {name: named[name] for name in current.path_parameters}
+        if current.query.__struct_fields__:
+            parts["query"] = _converted({}, current.query)
+        found = _reply(current, await current.handle(request, **parts))
+        if not _names(request.headers[b"if-match"], _etag(found)):
+            raise HttpProblem(412, "It has changed since you read it.", suggestion="Read it again, then decide.")
+
+
+# -- what is asked for
+
+
+def _query_fields(text: bytes) -> dict[str, str]:
+    if not text:
+        return {}
+    if len(text) > MAX_QUERY_BYTES:
+        raise HttpProblem(400, f"The query is longer than {MAX_QUERY_BYTES:,} bytes.")
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, strict_parsing=False, errors="strict",
+            max_num_fields=MAX_QUERY_FIELDS,
+        )  # fmt: skip
+    except ValueError:
+        raise HttpProblem(400, "The query cannot be read: it must be percent-encoded UTF-8.") from None
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise HttpProblem(400, "A query parameter is given more than once.")
+    return fields
+
+
+def _actor(credential: Credential, tenant: str | None) -> tuple[Actor, bool]:
+    """The actor of a request, and whether it is about all tenants. Only an operator may name a tenant."""
+    actor = credential.actor
+    if tenant is None or tenant == actor.tenant:
+        return actor, False
+    if not credential.may("operate"):
+        raise HttpProblem(403, "The tenant is that of your credential: only an operator may name another.")
+    if tenant == ALL_TENANTS:
+        return actor, True
+    try:
+        return Actor(tenant, None, actor.user, actor.scopes), False
+    except ValueError:
+        raise HttpProblem(422, "The tenant must be 1 to 256 printable characters.") from None
+
+
+def _path_parameter(name: str, scope: Scope) -> str:
+    text: str = scope["path_params"][name]
+    if not 0 < len(text) <= MAX_PATH_PARAMETER_CHARS or not text.isprintable():
+        raise HttpProblem(404, "There is nothing at this address.")
+    return text
+
+
+def _converted(fields: Mapping[str, str], kind: type[ApiModel]) -> ApiModel:
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise HttpProblem(422, f"The query is wrong: {_words(error)}.") from None
+
+
+async def _body(request: ApiRequest, kind: type[ApiModel]) -> ApiModel:
+    headers = request.headers
+    text = await read_body(headers, request.receive, request.app.settings.serve.body_bytes, "serve.body_bytes")
+    if text and headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
+        raise HttpProblem(415, "The body must be JSON: send `Content-Type: application/json`.")
+    if holds_too_much(text):
+        raise HttpProblem(400, "The body holds too many values.")
+    try:
+        if not text.isascii():
+            text.decode()  # a part that is not read here is not looked at by msgspec
+        return msgspec.json.decode(text or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise HttpProblem(422, f"The body is wrong: {_words(error)}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HttpProblem(400, f"The body is no JSON: {error}.") from None
+
+
+def _words(error: msgspec.ValidationError) -> str:
+    """What is wrong, as msgspec puts it; it quotes names of fields, never values."""
+    words = str(error)
+    return words[0].lower() + words[1:] if words.isprintable() and len(words) <= 500 else "a field is wrong"
+
+
+# -- what is answered
+
+
+def _reply(endpoint: Endpoint, value: Any) -> Reply:
+    if isinstance(value, Reply):
+        return value
+    return Reply(None if endpoint.status == 204 else value, endpoint.status, media_type=endpoint.media_type)
+
+
+def encoded(reply: Reply) -> bytes:
+    """Gives the body of an answer."""
+    if reply.status in (204, 304):
+        return b""
+    if reply.media_type != JSON:
+        body: bytes = reply.value
+        return body
+    return reply.value.to_json() if isinstance(reply.value, Outcome) else msgspec.json.encode(reply.value)
+
+
+def _etag(reply: Reply) -> str:
+    return f'"{blake2b(encoded(reply), digest_size=16).hexdigest()}"'
+
+
+def _with_etag(request: ApiRequest, reply: Reply) -> Reply:
+    if reply.status != 200 or not isinstance(reply.value, (bytes, msgspec.Struct, dict, list)):
+        return reply
+    tag = _etag(reply)
+    headers = {**(reply.headers or {}), "etag": tag}
+    if b"if-none-match" in request.headers and _names(request.headers[b"if-none-match"], tag):
+        return Reply(None, 304, headers)
+    return Reply(reply.value, reply.status, headers, reply.media_type)
+
+
+def _names(header: bytes, tag: str) -> bool:
+    """Tells whether a list of ETags, as If-Match and If-None-Match have it, names this one."""
+    given = [one.strip().removeprefix("W/") for one in header.decode("latin-1").split(",")]
+    return tag in given or given == ["*"]
+
+
+async def _send(reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
+    if callable(reply.value):  # a stream, which is an ASGI app of its own
+        await reply.value(scope, receive, send)
+        return
+    body = encoded(reply)
+    headers = [*ANSWER_HEADERS, *((name.encode(), text.encode("latin-1")) for name, text in (reply.headers or {}).items())]
+    if reply.status not in (204, 304):
+        headers += [(b"content-type", reply.media_type.encode()), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _problem(error: ToolgateError) -> Exception:
+    if isinstance(error, HttpProblem):
+        return error
+    if isinstance(error, StoreError):
+        logger.error("a request failed: %s", error)
+    return problem_of(error) or error

@@ -1,0 +1,192 @@
+"""/v1/tools: the tools that the caller may see, and calls of them."""
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from toolgate.errors import CallError
+from toolgate.mcp.server.fast_path import CALL_KEY
+from toolgate.model import Entry, Outcome, Source, Tier, Tool
+from toolgate.pipeline.explain import Explanation
+from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Reply, Resource
+from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
+from toolgate.serve.problems import CALL_STATUSES, HttpProblem
+
+resource = Resource("tools")
+
+MAX_KEY_CHARS = 256
+Arguments = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
+"""An object that is not read here, but by the pipeline."""
+Session = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+
+
+def no_arguments() -> msgspec.Raw:
+    return msgspec.Raw(b"{}")
+
+
+class ToolSummary(ApiView, frozen=True):
+    """A tool in a list."""
+
+    name: str
+    description: str
+    category: str
+    tier: Tier
+    source: Source
+    version: str
+    tags: list[str]
+
+
+class ToolDetail(ApiView, frozen=True):
+    """A tool with its whole definition."""
+
+    name: str
+    enabled: bool
+    """False: flags disable it for this tenant."""
+    tier: Tier
+    """The tier that counts: what is declared can be raised, never lowered."""
+    definition: dict[str, Any]
+    """Everything that was declared: schemas, cost, capabilities, documentation …"""
+
+
+class ToolsQuery(PageQuery, frozen=True):
+    """Filters of the list."""
+
+    source: Source | None = None
+    tier: Tier | None = None
+    category: str | None = None
+
+
+class Invocation(ApiModel, frozen=True):
+    """A call."""
+
+    arguments: Arguments = msgspec.field(default_factory=no_arguments)
+    """An object that fits the tool's input schema."""
+    session: Session | None = None
+    """The session that the call belongs to: its files and providers."""
+    approval: Session | None = None
+    """The id of the approval that was given for this call."""
+    timeout: Seconds | None = None
+    """Seconds for the whole call, if less than the tool's own."""
+    mode: Literal["sync", "async"] = "sync"
+    """async: queue it as a job, and answer with the job's id."""
+    delay: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)] = 0.0
+    """With mode async: seconds from now before which it is not made."""
+    priority: Annotated[int, msgspec.Meta(ge=-10, le=10)] = 0
+    """With mode async: the higher, the sooner among the jobs of the tenant."""
+
+
+class Question(ApiModel, frozen=True):
+    """A call that is not made."""
+
+    arguments: Arguments = msgspec.field(default_factory=no_arguments)
+    session: Session | None = None
+
+
+def summary_of(tool: Tool) -> ToolSummary:
+    return ToolSummary(
+        name=tool.name, description=tool.description, category=tool.category, tier=tool.tier, source=tool.source,
+        version=tool.version, tags=list(tool.tags),
+    )  # fmt: skip
+
+
+@resource.get("/v1/tools", permission="own")
+async def list_tools(request: ApiRequest, query: ToolsQuery) -> Page[ToolSummary]:
+    """List the tools that the caller may see, by name."""
+    tools = await request.app.tools.list(request.actor, query.source)
+    after = position_of(request, query)
+    found = [
+        tool
+        for tool in tools
+        if (after is None or tool.name > after[0])
+        and query.tier in (None, tool.tier)
+        and query.category in (None, tool.category)
+    ]
+    return page_of(request, query, [summary_of(tool) for tool in found[: query.limit + 1]], lambda one: (one.name,))
+
+
+async def visible(request: ApiRequest, name: str) -> Entry:
+    """Gives a tool that the caller may see; admins also see those that flags disable."""
+    app, actor = request.app, request.actor
+    entry = await app.tools.visible(name, actor)
+    if entry is None and request.credential.may("administer"):
+        try:
+            return app.tools.get(name, actor)
+        except CallError:
+            pass
+    if entry is None:
+        raise HttpProblem(404, "There is no such tool.", suggestion="GET /v1/tools lists them.", code="TOOL_NOT_FOUND")
+    return entry
+
+
+@resource.get("/v1/tools/{name}", permission="own")
+async def get_tool(request: ApiRequest, name: str) -> ToolDetail:
+    """Get a tool with its whole definition. One that is hidden from the caller looks missing."""
+    entry = await visible(request, name)
+    is_off = request.app.tools.is_off(entry, request.actor.tenant)
+    definition = entry.tool.model_dump(mode="json", exclude={"tenant"})
+    return ToolDetail(name=entry.name, enabled=not is_off, tier=entry.tier, definition=definition)
+
+
+CALL_ALSO = {
+    status: ", ".join(code for code, of in CALL_STATUSES.items() if of == status)
+    for status in sorted({*CALL_STATUSES.values()} - {200})
+}
+
+
+@resource.post("/v1/tools/{name}/invoke", permission="call", takes_key=True, also=CALL_ALSO)
+async def invoke_tool(request: ApiRequest, name: str, body: Invocation) -> Outcome:
+    """Call a tool. The answer is always the outcome, and the status follows its code.
+
+    With the header Idempotency-Key the call has one effect, however often it is sent. A call that waits for a person, or was
+    queued, is answered with 202 and what it waits for.
+    """
+    key = _idempotency_key(request)
+    terms: dict[str, Any] = {
+        "actor": request.actor, "session": body.session, "idempotency_key": key, "approval": body.approval,
+        "timeout": body.timeout, "request_id": request.request_id, "door": "http",
+    }  # fmt: skip
+    arguments = bytes(body.arguments)
+    request.scope[CALL_KEY] = asyncio.current_task()  # a client that goes away takes its call with it
+    if body.mode == "async":
+        outcome = await request.app.enqueue(name, arguments, delay=body.delay, priority=body.priority, **terms)
+    else:
+        outcome = await request.app.invoke(name, arguments, **terms)
+    del request.scope[CALL_KEY]
+    return Reply(outcome, status_of(outcome), _retry_after(outcome))  # type: ignore[return-value]
+
+
+def status_of(outcome: Outcome) -> int:
+    """Gives the HTTP status of an outcome."""
+    if outcome.status == "success":
+        return 200
+    if outcome.status == "pending":
+        return 202
+    return CALL_STATUSES[outcome.error.code] if outcome.error is not None else 500
+
+
+def _retry_after(outcome: Outcome) -> dict[str, str] | None:
+    details = outcome.error.details if outcome.error is not None else None
+    seconds = (details or {}).get("retry_after")
+    return {"retry-after": str(max(1, round(seconds)))} if isinstance(seconds, int | float) else None
+
+
+def _idempotency_key(request: ApiRequest) -> str | None:
+    given = request.headers.get(b"idempotency-key")
+    if given is None:
+        return None
+    try:
+        key = given.decode("ascii")
+    except UnicodeDecodeError:
+        key = ""
+    if not 0 < len(key) <= MAX_KEY_CHARS or not key.isprintable():
+        raise HttpProblem(400, f"Idempotency-Key must be 1 to {MAX_KEY_CHARS} printable ASCII characters.")
+    return key
+
+
+@resource.post("/v1/tools/{name}/explain", permission="own")
+async def explain_call(request: ApiRequest, name: str, body: Question) -> Explanation:
+    """Tell what every gate would say to a call, without making it. A tool that is hidden from the caller looks missing."""
+    await visible(request, name)
+    return await request.app.explain(name, bytes(body.arguments), actor=request.actor, session=body.session, door="http")
