@@ -145,3 +145,24 @@ async def serving(app: App) -> AsyncIterator[Site]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""The end of an answer."""
+
+
+@asynccontextmanager
+async def listening(site: Site, key: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A client that waits for news, once it has begun to."""
+    body = {"notifications": {"toolsListChanged": True}, "_meta": META}
+    text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": body}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {key}\r\nAccept: {ACCEPT}\r\n"
+        f"Content-Type: application/json\r\nMCP-Protocol-Version: {VERSION}\r\nMcp-Method: subscriptions/listen\r\n"
+        f"Content-Length: {len(text)}\r\n\r\n"
+    )
+    writer.write(head.encode() + text)
+    assert (await asyncio.wait_for(reader.readline(), SECONDS)).startswith(b"HTTP/1.1 200")
+    yield reader
+    writer.close()

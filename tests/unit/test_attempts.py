@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.serve import authentication as attempts
+from toolgate.serve import key_attempts as attempts
 from toolgate.serve.key_attempts import KeyAttempts
 
 

@@ -215,7 +215,10 @@ class Authenticator:
 
     async def open_link(self, scope: Scope, token: str) -> tuple[WebSession, str] | None:
         """Opens a sign-in link. Who tries many waits before one is looked at, as with keys."""
-        return await self._slowly(scope, token.encode(), None, lambda sent: self._sign_ins.open_link(sent.decode()))
+        opened = await self._slowly(scope, token.encode(), None, lambda sent: self._sign_ins.open_link(sent.decode()))
+        if opened is not None:
+            self.attempts.succeeded(sha256(opened[1].encode()).digest())
+        return opened
 
 
 def _is_key(proof: bytes) -> bool:

@@ -5,6 +5,7 @@ of another page. Whoever comes signed in already is given a session of their own
 """
 
 import html
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -25,6 +26,7 @@ FETCHED_AHEAD = (b"sec-purpose", b"purpose", b"x-purpose", b"x-moz")
 """Headers with which browsers say that nobody has opened the page yet."""
 MAX_QUERY_BYTES = 4_096
 MAX_NEXT_CHARS = 2_048
+_OWN_PATH = re.compile(r"/(?!/)[A-Za-z0-9._~!$&'()*+,;=:@%/?#-]*")
 OWN_HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
@@ -74,7 +76,9 @@ def _asked(query: bytes) -> tuple[str, str]:
     try:
         if len(query) > MAX_QUERY_BYTES:
             raise ValueError
-        pairs = parse_qsl(query.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=2)
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=2
+        )
     except ValueError:
         pairs = []
     fields = dict(pairs)
@@ -89,13 +93,7 @@ def _asked(query: bytes) -> tuple[str, str]:
 def is_own_page(target: str) -> bool:
     """Tells whether a text is the path of a page of this server, to every browser: with one slash at its beginning, and
     nothing that some of them take for a second one, or leave out."""
-    return (
-        0 < len(target) <= MAX_NEXT_CHARS
-        and target[0] == "/"
-        and target[1:2] != "/"
-        and "\\" not in target
-        and all("!" <= char <= "~" for char in target)
-    )
+    return len(target) <= MAX_NEXT_CHARS and _OWN_PATH.fullmatch(target) is not None
 
 
 routes = [Route(PATH, sign_in)]
