@@ -158,7 +158,7 @@ async def test_without_issuers_there_is_no_metadata_and_no_pointer_to_it() -> No
 
 
 async def test_the_end_of_a_token_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.serve.mcp.WATCH_SECONDS", 0.1)
+    monkeypatch.setattr("toolgate.serve.streams.WATCH_SECONDS", 0.1)
     async with an_issuer() as issuer, a_site(issuer, leeway=0) as (_, site):
         brief, lasting = issuer.token(exp=int(time.time()) + 4), issuer.token()
         async with listening(site, brief) as ending, listening(site, lasting) as staying:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.browser import OPENED, PAGE, Browser
-from tests.serving import Site, serving
+from tests.serving import LAST_CHUNK, Site, serving
 from toolgate import App, tool
 from toolgate.serve.session_cookie import cookie_name, read_cookie, set_cookie
 from toolgate.serve.sign_in import is_own_page
@@ -178,6 +178,19 @@ def test_a_cookie_has_the_name_of_its_port_and_scheme() -> None:
     assert cookie_name("http://[::1]:8700") == "toolgate_8700"
     assert cookie_name("https://gate.example.com") == "__Host-toolgate_443"
     assert set_cookie("http://127.0.0.1", "", 0) == "toolgate_80=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict"
+
+
+async def test_the_end_of_a_session_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolgate.serve.streams.WATCH_SECONDS", 0.1)
+    async with signed_in() as (app, site, browser):
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        head = f"GET /v1/events HTTP/1.1\r\nHost: {site.host}\r\nCookie: {browser.cookie}\r\n\r\n"
+        writer.write(head.encode())
+        assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 200")
+        [session] = await app.sign_ins.list()
+        await app.sign_ins.revoke(session.id)
+        await asyncio.wait_for(reader.readuntil(LAST_CHUNK), 30)
+        writer.close()
 
 
 # -- links

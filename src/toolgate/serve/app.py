@@ -19,15 +19,17 @@ from toolgate.app.checks.readiness import Readiness
 from toolgate.model import check_request_id, new_id
 from toolgate.serve import health_metrics, protected_resource, qstash, sign_in, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.http import openapi, session, tools
+from toolgate.serve.http import events, openapi, session, tools
 from toolgate.serve.http.endpoint import Endpoint
 from toolgate.serve.http.handler import PathHandler
 from toolgate.serve.http.pages import CURSOR_PURPOSE
 from toolgate.serve.mcp import McpRoute
 from toolgate.serve.problems import HttpProblem
 from toolgate.serve.protected_resource import MCP_PATH
+from toolgate.serve.streams import OpenStreams
+from toolgate.tasks import start_task
 
-RESOURCES = (tools.resource, session.resource, openapi.resource)
+RESOURCES = (tools.resource, events.resource, session.resource, openapi.resource)
 """The resources of /v1. Calls come first: the routes are compared in this order."""
 
 REQUEST_ID_KEY = "toolgate.request_id"
@@ -57,7 +59,8 @@ class HttpApp:
     def __init__(self, app: App) -> None:
         self.app = app
         self.authenticator = Authenticator(app)
-        self.mcp = McpRoute(app, self.authenticator)
+        self.streams = OpenStreams(self.authenticator)
+        self.mcp = McpRoute(app, self.authenticator, self.streams)
         self.readiness = Readiness(app, self.mcp.check)
         self._collector = health_metrics.ServerCollector(app)
         self.cursor_key = b""
@@ -72,10 +75,14 @@ class HttpApp:
     async def __aenter__(self) -> Self:
         self.cursor_key = bytes.fromhex(await self.app.keys.sealing_key(CURSOR_PURPOSE))
         await self.mcp.__aenter__()
+        self._watching = start_task(self.streams.watch())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.streams.end()
+        self._watching.cancel()
         await self.mcp.__aexit__()
+        await self.app.audit.tail.close()
         self._collector.close()
         await self.app.keys.close()
         await self.app.sign_ins.close()

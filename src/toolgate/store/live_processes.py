@@ -39,8 +39,10 @@ def awake() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def beat(process: str, url: str | None) -> Transaction[None]:
-    yield upsert("processes", {"id": process, "seen_at": now(), "url": url}, ("id",))
+def beat(process: str, url: str | None = None) -> Transaction[None]:
+    """Shows that a process is alive; without `url`, where it serves stays as it is."""
+    where = {} if url is None else {"url": url}
+    yield upsert("processes", {"id": process, "seen_at": now(), **where}, ("id",))
 
 
 def served_at(seconds: float) -> Transaction[str | None]:
