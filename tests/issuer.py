@@ -11,6 +11,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from tests.authority import Authority
 from tests.loopback import Asked, Said, Site, site
 
 AUDIENCE = "https://gate.example.com/mcp"
@@ -101,3 +102,28 @@ async def an_issuer() -> AsyncIterator[Issuer]:
     async with site(made) as at:
         made.at = at
         yield made
+
+
+class TokenAuthority(Authority):
+    """An authorization server whose access tokens are JWT for the resource that was asked for (RFC 8707)."""
+
+    resource = ""
+
+    async def __call__(self, asked: Asked) -> Said:
+        if asked.path == "/keys":
+            return Said(200, {"keys": [public_jwk("one")]})
+        if asked.path == "/token":
+            self.resource = asked.form.get("resource", "")
+        return await super().__call__(asked)
+
+    def _metadata(self) -> dict[str, Any]:
+        return {**super()._metadata(), "jwks_uri": f"{self.url}/keys"}
+
+    def _granted(self, scope: str, *, renewable: bool = True) -> Said:
+        said = super()._granted(scope, renewable=renewable)
+        at = int(time.time())
+        claims = {"iss": self.url, "aud": self.resource, "sub": "ann", "roles": "staff", "iat": at, "exp": at + self.seconds}
+        assert isinstance(said.body, dict)
+        header = {"kid": "one", "typ": "at+jwt"}
+        said.body["access_token"] = jwt.encode({**claims, "scope": scope}, private_key("one"), "RS256", headers=header)
+        return said

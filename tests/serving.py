@@ -126,7 +126,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 
 @asynccontextmanager
-async def serving(app: App) -> AsyncIterator[Site]:
+async def serving(app: App, port: int = 0) -> AsyncIterator[Site]:
     """The server of an open App."""
     up: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
 
@@ -134,7 +134,7 @@ async def serving(app: App) -> AsyncIterator[Site]:
         await asyncio.shield(http.mcp.by_sdk)
         up.set_result(Site(int(url.rpartition(":")[2]), http))
 
-    app.settings = app.settings.with_overrides({"serve": {"port": 0}})
+    app.settings = app.settings.with_overrides({"serve": {"port": port}})
     task = asyncio.ensure_future(serve(app, ready))
     await asyncio.wait((task, up), return_when=asyncio.FIRST_COMPLETED)
     if task.done():

@@ -18,7 +18,7 @@ from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App
 from toolgate.errors import KeyRefused, SignInRefused
 from toolgate.store import audit_log
-from toolgate.store.database import now
+from toolgate.store.database import Transaction, now
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3")
@@ -155,7 +155,7 @@ async def test_a_session_ends_when_it_is_idle_and_at_last_in_any_case() -> None:
         assert session.state(now() + timedelta(hours=13), idle) == "expired"
 
         async def make(last_used: timedelta, left: timedelta) -> None:
-            def change():  # type: ignore[no-untyped-def]
+            def change() -> Transaction[None]:
                 yield (
                     "UPDATE web_sessions SET last_used_at = :used, expires_at = :end WHERE id = :id",
                     {"used": now() - last_used, "end": now() + left, "id": session.id},

@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.issuer import Issuer, an_issuer, public_jwk
+from tests.authority import Browser
+from tests.issuer import Issuer, TokenAuthority, an_issuer, public_jwk
+from tests.loopback import site as loopback
+from tests.mcp_servers import call
+from tests.remote_servers import free_port
 from tests.serving import LAST_CHUNK, SECONDS, Site, listening, serving
 from toolgate import App, InvokeContext, tool
 from toolgate.errors import SettingsError
+from toolgate.mcp.client.oauth.login import login
+from toolgate.mcp.client.servers import UpstreamServers
+from toolgate.sandbox.engine import Sandbox
+from toolgate.settings import OAuthSettings, ServerSettings
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3")
@@ -58,7 +66,11 @@ async def test_tenant_and_roles_come_from_claims_wherever_they_stand() -> None:
     async with an_issuer() as issuer:
         claims = {"tenant": "https://example.com/tenant", "roles": ["realm_access", "roles"], "user": "email"}
         async with a_site(issuer, claims=claims, tenant=None) as (_, site):
-            named = {"https://example.com/tenant": "globex", "realm_access": {"roles": ["admins"]}, "roles": None}
+            named: dict[str, Any] = {
+                "https://example.com/tenant": "globex",
+                "realm_access": {"roles": ["admins"]},
+                "roles": None,
+            }
             token = issuer.token(email="bob@example.com", **named)
             assert await who(site, token) == {"tenant": "globex", "persona": None, "user": "bob@example.com", "scopes": []}
             told = (await site("GET", "/v1/session", key=token)).json
@@ -166,3 +178,30 @@ async def test_the_end_of_a_token_ends_its_streams(monkeypatch: pytest.MonkeyPat
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(staying.readuntil(LAST_CHUNK), 0.1)
         assert (await site.mcp("tools/list", key=brief)).status == 401
+
+
+@pytest.mark.requirement("MCP-4")
+async def test_a_client_logs_in_with_nothing_but_the_address() -> None:
+    authority = TokenAuthority()
+    async with loopback(authority) as at:
+        authority.at = at
+        issuer = {"issuer": authority.url, "tenant": "acme", "roles": {"staff": "caller"}, "required_scopes": ["mcp:call"]}
+        port = free_port()
+        public = {"public_url": f"http://127.0.0.1:{port}"}
+        async with memory_app(auth={"issuers": [issuer]}, serve=public) as app, serving(app, port) as site:
+            app.register(whoami)
+            vault: dict[str, str] = {}
+            oauth = OAuthSettings(redirect_port=free_port(), issuer=authority.url)
+            server = ServerSettings(url=f"http://{site.host}/mcp", oauth=oauth)
+            keep = vault.__setitem__
+            await login("gate", server, vault.get, keep, Browser(), tokens=vault.get, browser=False, wait_seconds=30)
+            assert authority.resource == f"http://{site.host}/mcp"
+            assert authority.scopes_asked == ["mcp:call"]
+            sandbox = Sandbox()
+            servers = UpstreamServers(secrets=vault.get, sandbox=sandbox, home=None, keep=keep, tokens=vault.get)
+            servers.set("gate", server)
+            try:
+                assert '"tenant":"acme"' in str(await call(servers, "gate", "whoami")).replace(" ", "")
+            finally:
+                assert await servers.close() == []
+                await sandbox.close()
