@@ -40,8 +40,8 @@ def serve(
             note(("Sign in as operator, once, until ", "green"), f"{shown(link['until'])}: {link['url']}")
         if not url.startswith(LOOPBACK):
             note((EXPOSED, "yellow"))
-        if not await http.app.keys.any():
-            note(("There is no API key yet, so every call is refused. Create one: toolgate keys create NAME", "yellow"))
+        if not http.app.issuers.names and not await http.app.keys.any():
+            note(("There is no API key yet, so programs are refused. Create one: toolgate keys create NAME", "yellow"))
 
     async def main() -> int:
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
