@@ -385,6 +385,29 @@ async def test_priorities_order_the_jobs_of_a_tenant_and_tenants_take_turns() ->
     assert "other only" in order[:2]
 
 
+async def test_a_job_that_is_cancelled_when_it_is_taken_and_not_begun_is_ended() -> None:
+    shop = Shop()
+    async with opened() as app:
+        shop.move_into(app)
+        queued = await app.enqueue("slow", {"what": "tea"}, actor=ADA)
+        assert queued.pending is not None
+        take, gate = app.parts.store.transact, asyncio.Event()
+
+        async def transact(transaction: Any) -> Any:
+            result = await take(transaction)
+            if getattr(transaction, "__name__", "") in ("look", "claim_one"):
+                await gate.wait()
+            return result
+
+        app.parts.store.transact = transact  # type: ignore[method-assign]
+        async with app.jobs.worker():
+            await in_state(app, queued.pending.id, "running")
+            await app.jobs.cancel(queued.pending.id, actor=ADA)
+            gate.set()
+            job = await over(app, queued.pending.id)
+        assert (job.state, shop.sold) == ("cancelled", [])
+
+
 async def test_a_delay_is_waited_for() -> None:
     ran: list[float] = []
 

@@ -95,8 +95,9 @@ class JobsFacet(Facet):
 
     async def wait(self, id: str, seconds: float, *, actor: Actor | None = None, all_users: bool = False) -> Job:
         """Gives a job once it is over, or as it is after so many seconds."""
-        await self.get(id, actor=actor, all_users=all_users)
-        job = await self._parts.jobs.wait(id, seconds, (actor or LOCAL).tenant)
+        job: Job | None = await self.get(id, actor=actor, all_users=all_users)
+        if job is not None and not job.is_over:
+            job = await self._parts.jobs.wait(id, seconds, (actor or LOCAL).tenant)
         return self._own(job, id, actor or LOCAL, all_users)
 
     @uninterrupted

@@ -82,7 +82,7 @@ class DbosEngine:
         self._concurrency = concurrency
         self._url = database_of(database_url)
         self._tasks = BackgroundTasks()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[str]] = {}
         self._handed: dict[str, float] = {}
         self._after = ""
         self._wake = asyncio.Event()
@@ -181,7 +181,7 @@ class DbosEngine:
         row = await self._store.transact(job_claims.claim_one(id, self._presence.id, self._queue.clock()))
         if row is None or self._queue.handlers.get(row.type) is None:
             return
-        task = self._running[id] = self._tasks.start(self._run(row), unheard=True)
+        task = self._running[id] = self._tasks.start(self._run(row, lambda: None), unheard=True)
         task.add_done_callback(lambda _task: self._ended(id))
         await asyncio.wait((task,))
 

@@ -25,7 +25,7 @@ from toolgate.store import jobs as table
 from toolgate.store import reservations
 from toolgate.store.database import Store, Transaction
 from toolgate.store.jobs import JobRow
-from toolgate.tasks import finish
+from toolgate.tasks import finish, start_task
 
 PROGRESS_SECONDS = 0.2
 """Between two writes of a job's progress."""
@@ -71,9 +71,10 @@ class JobRunner:
         self._providers = providers
         self._observers = observers
 
-    async def run(self, row: JobRow) -> None:
+    async def run(self, row: JobRow, worked: Callable[[], None]) -> str:
         """Runs a job to the end of one attempt, and puts it on record. Cancelled, it says so in the record: somebody wanted
-        that, or the worker stops and the job is queued again."""
+        that, or the worker stops and the job is queued again. `worked` is called when nothing is left to do but to wait for
+        the record, which the store has by then. Gives the state that the job is in."""
         self._queue.running.add(row.id)
         begun = asyncio.get_running_loop().time()
         changes: dict[str, Any] = {"state": row.state}
@@ -85,7 +86,10 @@ class JobRunner:
         else:
             if changes.get("error"):
                 changes["error"] = await self._masked(row, changes["error"])
-            await finish(self._record(row, changes))
+            recording = start_task(self._record(row, changes))
+            asyncio.get_running_loop().call_soon(worked)  # after the first step of that task
+            await finish(recording)
+            return str(changes["state"])
         finally:
             for observe in self._observers:
                 observe(row, changes["state"], asyncio.get_running_loop().time() - begun)

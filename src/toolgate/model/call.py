@@ -141,6 +141,14 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     governed: bool = False
     """True if another Toolgate of the same operator asked, counted and charged for this call before it sent it here. Said
     only by the door of the event stream, for keys that the settings trust so."""
+    is_repeatable: bool = False
+    """True if it can be made again whatever became of it: its idempotency key is for the tool to pass on, and is not kept.
+    Said by workers alone."""
+
+    @property
+    def keeps_key(self) -> bool:
+        """True if what comes of it is kept under its key; for a call that is to be queued, the job has the key."""
+        return self.idempotency_key is not None and self.background is None and not self.is_repeatable
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -82,8 +82,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         if call.governed:
             entry = ctx.entry = entry.governed_elsewhere
         hooked = not on.empty
-        has_key = call.idempotency_key is not None and call.background is None  # else its job has it
-        comes_again = call.approval is not None or has_key or call.place is not None
+        comes_again = call.approval is not None or call.keeps_key or call.place is not None
         unavailable = await self._identify(ctx, call, on) if hooked or comes_again else None
         reason = await self._permit(ctx, call, entry, on)
         if unavailable is not None:
@@ -163,7 +162,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
 
     async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:
         """True if the call was made before: its outcome is given again. One that was only begun goes on."""
-        if call.idempotency_key is not None and call.background is None:
+        if call.keeps_key:
             mark(ctx, "idempotency")
             args_hash = await self.consent.key_hash(call)
             if await self.idempotency.enter(ctx, entry, args_hash):
