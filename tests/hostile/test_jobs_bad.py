@@ -6,6 +6,7 @@ import pytest
 
 from tests.behaviour.test_jobs import ADA, EVE, Shop, in_state, opened
 from toolgate import Actor, Answer, App, InvokeContext, RateLimit, tool
+from toolgate.errors import ToolgateError
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.jobs.handlers import JobContext
 from toolgate.model import NANO
@@ -188,6 +189,28 @@ async def test_a_waiting_job_runs_what_the_approver_made_of_it() -> None:
         assert ((await app.jobs.get(id, actor=ADA)).state, shop.sold) == ("done", ["kitchen"])
         again = await app.invoke("tidy", {"room": "vault"}, actor=ADA, approval=asked.request.id)
         assert not again.ok and shop.sold == ["kitchen"]
+
+
+@pytest.mark.parametrize("is_approved", [False, True])
+async def test_an_approval_of_a_job_that_was_cancelled_runs_nothing(is_approved: bool) -> None:
+    async with opened() as app:
+        shop = Shop()
+        shop.move_into(app)
+        id = await queued(app, "tidy", {"room": "vault"})
+        [asked] = await app.approvals.list(actor=ADA)
+        if is_approved:
+            await app.approvals.answer(asked.request.id, True, actor=EVE)
+        assert (await app.jobs.cancel(id, actor=ADA)).state == "cancelled"
+        assert await app.approvals.state(asked.request.id, ADA.tenant) == "expired"
+        with pytest.raises(ToolgateError, match="no longer waits"):
+            await app.approvals.answer(asked.request.id, True, actor=EVE)
+        assert not (await app.approvals.resume(asked.request.id, actor=EVE)).ok
+        await app.jobs.run_all()
+        assert shop.sold == []
+        await app.jobs.retry(id, actor=ADA)  # asks anew
+        await app.jobs.run_all()
+        [anew] = await app.approvals.list(actor=ADA)
+        assert anew.request.id != asked.request.id and shop.sold == []
 
 
 async def test_words_of_tools_and_handlers_are_masked_on_record() -> None:

@@ -57,6 +57,12 @@ class ApprovalsAndJobs:
             return None
         return outcome_of(job) or Outcome(id, str(job.payload.get("tool", "")), "failure", error=job.error or NO_RESULT)
 
-    async def give_up(self, kind: str, id: str, tenant: str) -> None:
-        if kind == "job":
-            await self._app.parts.jobs.cancel(id, tenant)
+    async def give_up(self, kind: str, id: str, tenant: str) -> Outcome | None:
+        operator = Actor(tenant, user=LOCAL.user)
+        if kind == "approval":
+            await self._app.approvals.withdraw(id, actor=operator, reason="the deadline of its request is over")
+            return None
+        ended = await self.outcome(kind, id, tenant)
+        if ended is None:
+            await self._app.jobs.cancel(id, actor=operator, all_users=True)
+        return ended

@@ -32,8 +32,8 @@ class PendingCalls(Protocol):
     async def outcome(self, kind: str, id: str, tenant: str) -> Outcome | None:
         """Goes on with a call and gives what came of it; None: there is nothing to go on with yet."""
 
-    async def give_up(self, kind: str, id: str, tenant: str) -> None:
-        """Ends what is waited for, where it can be."""
+    async def give_up(self, kind: str, id: str, tenant: str) -> Outcome | None:
+        """Ends what is waited for, so that nothing comes of it later; gives what came of a job that was over in time."""
 
 
 class FinalResults:
@@ -77,7 +77,8 @@ class FinalResults:
         try:
             if self._now() < row.deadline:
                 return await self._waits.outcome(kind, id, row.tenant_id)
-            await self._waits.give_up(kind, id, row.tenant_id)
+            if (ended := await self._waits.give_up(kind, id, row.tenant_id)) is not None:
+                return ended
             words = f"The call waited for its {kind} until its deadline was over."
             return refused("", call_error("TIMEOUT", words))
         except StoreError:

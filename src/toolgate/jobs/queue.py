@@ -17,9 +17,9 @@ from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, actor_of,
 from toolgate.jsontext import find_not_json
 from toolgate.model import Actor, new_id
 from toolgate.settings.jobs import JobSettings
+from toolgate.store import approvals, reservations
 from toolgate.store import jobs as table
-from toolgate.store import reservations
-from toolgate.store.database import Store, now
+from toolgate.store.database import Store, Transaction, now
 from toolgate.store.jobs import JobRow
 from toolgate.store.sealed_values import Seal
 from toolgate.tasks import finish, wait_for_any
@@ -301,11 +301,20 @@ class JobQueue:
         return await self.get(id, tenant)
 
 
-def _cancel(id: str, at: datetime) -> Any:
+def _cancel(id: str, at: datetime) -> Transaction[JobRow | None]:
     row = yield from table.cancel(id, at)
-    if row is not None and row.state == "cancelled" and row.call_id is not None:
-        yield from reservations.release(row.call_id)
+    if row is not None and row.state == "cancelled":
+        yield from give_back(row, at)
     return row
+
+
+def give_back(row: JobRow, at: datetime) -> Transaction[None]:
+    """Gives back what a job holds that was cancelled: its money, and the question to a person, whose answer would else have
+    its call run after all."""
+    if row.call_id is not None:
+        yield from reservations.release(row.call_id)
+    if row.approval is not None:
+        yield from approvals.withdraw(row.approval, row.tenant_id, at)
 
 
 def _payload_hash(actor: Actor, text: bytes) -> str:

@@ -18,7 +18,7 @@ import orjson
 from toolgate.errors import CallError, StoreError, ToolgateError, described, said
 from toolgate.jobs.handlers import JobContext, JobParked, JobType, JobWaits, PermanentFailure
 from toolgate.jobs.job import JobProgress, actor_of
-from toolgate.jobs.queue import JobQueue, encoded
+from toolgate.jobs.queue import JobQueue, encoded, give_back
 from toolgate.jsontext import find_not_json
 from toolgate.model.outcome import ErrorInfo
 from toolgate.store import jobs as table
@@ -234,7 +234,9 @@ def _moved(row: JobRow, changes: dict[str, Any]) -> Transaction[bool]:
     """Puts an attempt's end on record. The first attempt alone makes the call that money was reserved for: where it did not
     get so far as to take that, nothing else would give it back."""
     is_ours = yield from table.move(row, **changes)
-    if is_ours and row.call_id is not None and ("ended_at" in changes or changes.get("attempts")):
+    if is_ours and changes["state"] == "cancelled":
+        yield from give_back(row, changes["ended_at"])
+    elif is_ours and row.call_id is not None and ("ended_at" in changes or changes.get("attempts")):
         yield from reservations.release(row.call_id)
     return is_ours
 
