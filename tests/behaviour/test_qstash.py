@@ -179,10 +179,12 @@ async def test_a_job_goes_out_and_comes_back_when_it_is_due(tmp_path: Path, data
             assert (once, asked.path) == (job.id, f"/v2/publish/{PUBLIC}/jobs/count")
             wanted = {"content-type": "application/json", "upstash-retries": "2", "upstash-delay": "30s"}
             assert {name: asked.headers[name] for name in wanted} == wanted
-            assert asked.json == {"job": job.id}, "the payload stays here"
+            assert asked.json.keys() == {"job", "toolgate_signature"}, "the payload stays here"
+            assert asked.json["job"] == job.id
             await app.jobs.run_all()
             assert ran == [], "it is not due"
             path, headers, body = fake.bring(once)
+            assert not any(name.lower().startswith("toolgate") for name in headers), "all that counts is in the signed body"
             answers = [await server("POST", path, headers, body) for _ in range(2)]
             assert [(answer.status, answer.json["job"]) for answer in answers] == [(202, job.id)] * 2
             await app.jobs.run_all()
