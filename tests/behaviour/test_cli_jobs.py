@@ -222,7 +222,8 @@ def test_jobs_of_others_are_listed_only_where_they_are_asked_for(terminal: Termi
         return {one["id"] for one in terminal("jobs", "list", *words, "--json").json["jobs"]}
 
     assert listed() == set()
-    assert listed("--tenant", "acme", "--user", "ada") == {ids["ada"]}
+    assert listed("--tenant", "acme", "--user", "ada") == set()
+    assert listed("--tenant", "acme", "--user", "ada", "--persona", "analyst") == {ids["ada"]}
     assert listed("--tenant", "acme", "--all-users") == {ids["ada"], ids["eve"]}
     assert listed("--tenant", "acme", "--all-users", "--persona", "clerk") == {ids["eve"]}
     assert listed("--tenant", "*") == set(ids.values())

@@ -425,17 +425,22 @@ async def test_a_wish_that_makes_no_sense_is_refused(wish: dict[str, Any], words
 # -- whose they are
 
 
-async def test_jobs_belong_to_their_user_and_nobody_of_another_tenant_sees_them() -> None:
+async def test_jobs_belong_to_their_actor_and_no_other_user_persona_or_tenant_sees_them() -> None:
     async with opened() as app:
         app.register(add)
         queued = await app.enqueue("add", {"a": 1, "b": 2}, actor=ADA)
         assert queued.pending is not None
         id = queued.pending.id
-        for stranger, all_users in ((EVE, False), (OTHER, False), (OTHER, True)):
+        role, none = Actor("acme", "clerk", "ada"), Actor("acme", None, "ada")
+        for stranger, all_users in ((EVE, False), (OTHER, False), (OTHER, True), (role, False), (none, False)):
             assert await app.jobs.list(actor=stranger, all_users=all_users) == []
             for act in (app.jobs.get, app.jobs.cancel, app.jobs.retry):
                 with pytest.raises(Failed, match="There is no job"):
                     await act(id, actor=stranger, all_users=all_users)
+            with pytest.raises(Failed, match="There is no job"):
+                await app.jobs.wait(id, 0.1, actor=stranger, all_users=all_users)
+        assert [job.id for job in await app.jobs.list(actor=ADA)] == [id]
+        assert await app.jobs.list(actor=EVE, all_users=True, persona="clerk") == []
         assert [job.id for job in await app.jobs.list(actor=EVE, all_users=True)] == [id]
 
 

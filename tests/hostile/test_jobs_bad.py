@@ -6,11 +6,12 @@ import pytest
 
 from tests.behaviour.test_jobs import ADA, EVE, Shop, in_state, opened
 from toolgate import Actor, Answer, App, InvokeContext, RateLimit, tool
-from toolgate.errors import ToolgateError
+from toolgate.errors import Failed, ToolgateError
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.jobs.handlers import JobContext
 from toolgate.model import NANO
 from toolgate.store import job_claims, reservations
+from toolgate.store import jobs as table
 from toolgate.store.database import Transaction
 from toolgate.store.live_processes import alive_since
 
@@ -237,6 +238,46 @@ async def test_words_of_tools_and_handlers_are_masked_on_record() -> None:
 
 
 @pytest.mark.requirement("JOB-4")
+async def test_results_of_handlers_are_masked_before_they_are_kept() -> None:
+    async def reveal(ctx: JobContext) -> Any:
+        return {"found": [f"with {KEY}"], "said": f"it is {ctx.payload['password']}", "password": "another", "rooms": 3}
+
+    async with opened() as app:
+        app.parts.jobs.handlers.add("reveal", reveal)
+        job = await app.jobs.enqueue("reveal", {"password": "open sesame"}, actor=ADA)
+        await app.jobs.run_all()
+        done = await app.jobs.get(job.id, actor=ADA)
+        assert (done.state, done.result["rooms"]) == ("done", 3)
+        row = await app.parts.store.read(table.get(job.id))
+        for secret in (KEY, "open sesame", "another"):
+            assert secret not in str(done.to_dict()) and secret not in str(row)
+
+
+async def test_a_tenant_that_queues_without_end_is_stopped_at_its_limit_however_large() -> None:
+    most = 1_200
+    async with opened(jobs={"max_queued": most}) as app:
+        app.parts.jobs.handlers.add("idle", in_vain)
+
+        async def enqueue(number: int) -> bool:
+            try:
+                await app.jobs.enqueue("idle", {"number": number}, actor=ADA)
+            except Failed as error:
+                assert error.code == "CAPACITY_EXCEEDED" and error.retryable
+                return False
+            return True
+
+        taken = [await enqueue(number) for number in range(most + 50)]
+        assert taken == [True] * most + [False] * 50
+        await app.jobs.enqueue("idle", {"number": 0}, actor=Actor("other"))
+        for job in await app.jobs.list(actor=ADA, limit=3):
+            await app.jobs.cancel(job.id, actor=ADA)
+        assert [await enqueue(number) for number in range(5)] == [True] * 3 + [False] * 2
+
+
+async def in_vain(ctx: JobContext) -> None:
+    raise AssertionError(ctx.id)
+
+
 async def test_a_job_that_may_be_made_again_frees_no_key_of_another_tool() -> None:
     async with opened() as app:
         shop = Shop()

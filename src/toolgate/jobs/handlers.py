@@ -81,6 +81,8 @@ class JobType(msgspec.Struct, frozen=True, eq=False):
     """Seconds for one attempt."""
     schema: dict[str, Any] | None = None
     check: Any = None
+    is_masked: bool = False
+    """True if its results are outcomes of calls, which the pipeline has masked."""
 
     def fault(self, payload: Any) -> str | None:
         """What is wrong with a payload; None if nothing is."""
@@ -138,9 +140,11 @@ class JobHandlers:
         max_attempts: int = DEFAULT_ATTEMPTS,
         timeout: float | None = None,
         schema: dict[str, Any] | None = None,
+        is_masked: bool = False,
     ) -> None:
         """Adds a handler. Raises ValueError if its type has one."""
-        self.add_type(make_type(type, handler, max_attempts, timeout, schema))
+        made = make_type(type, handler, max_attempts, timeout, schema)
+        self.add_type(msgspec.structs.replace(made, is_masked=is_masked))
 
     def add_type(self, made: JobType) -> None:
         if made.name in self._types:

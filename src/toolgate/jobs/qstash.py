@@ -39,7 +39,7 @@ from toolgate.threads import to_thread
 
 PURPOSE = "qstash.messages"
 OWN_FIELDS = frozenset({"job", "toolgate_signature"})
-"""The body of a message that Toolgate had QStash bring: the id of a job, and Toolgate's own signature under it. They stand in
+"""The body of a message that Toolgate had QStash bring: the id of a job, and Toolgate's own signature under it. It stands in
 the body since QStash's signature covers nothing else: what could be stripped on the way would change whose message it is."""
 GRACE_SECONDS = 600.0
 """How much later than it is due a job is run here that QStash has not brought."""

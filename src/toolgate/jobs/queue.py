@@ -47,10 +47,10 @@ class JobQueue:
         *,
         announce: Callable[[str, str], Awaitable[None]],
         watch: Callable[[str, Callable[[str], None]], Callable[[], None]],
-        mask: Callable[[Any], Any],
+        mask: Callable[..., Any],
         clock: Callable[[], datetime] = now,
     ) -> None:
-        """`mask` gives a payload as records may hold it."""
+        """`mask` gives a value as records may hold it, without texts that are known to be secret."""
         self._store = store
         self.handlers = handlers
         self.settings = settings
@@ -59,6 +59,7 @@ class JobQueue:
         self._mask = mask
         self.clock = clock
         self._seal = Seal(store, "jobs")
+        self.limit = table.QueueLimit(settings.max_queued)
         self.running: set[str] = set()
         """The jobs that workers of this process have under way."""
 
@@ -90,7 +91,7 @@ class JobQueue:
             type, payload, actor=actor, key=key, delay=delay, priority=priority, max_attempts=max_attempts, shown=shown,
             approval=approval, call_id=call_id,
         )  # fmt: skip
-        kept = await finish(self._store.transact(table.add(row, self.settings.max_queued)))
+        kept = await finish(self._store.transact(table.add(row, self.limit)))
         if kept is None:
             raise Failed(
                 "CAPACITY_EXCEEDED",
@@ -178,10 +179,9 @@ class JobQueue:
             return None
         return payload
 
-    def masked(self, text: str) -> str:
-        """Words of a tool or a handler as records may hold them."""
-        masked: str = self._mask(text)
-        return masked
+    def masked(self, value: Any, known: tuple[str, ...] = ()) -> Any:
+        """What a tool or a handler says or gives, as records may hold it: without secrets, and without these texts."""
+        return self._mask(value, known)
 
     async def is_of_call(self, id: str, call_id: str) -> bool:
         """Tells whether a job was queued by this call, not by an earlier one with the same key."""
@@ -205,16 +205,18 @@ class JobQueue:
     async def list(
         self,
         *,
+        owner: Actor | None = None,
         tenant: str | None = None,
         persona: str | None = None,
-        user: str | None = None,
         state: str | None = None,
         type: str | None = None,  # noqa: A002
         limit: int = 100,
     ) -> list[Job]:
-        """The latest jobs, latest first."""
-        chosen = {"tenant_id": tenant, "persona_id": persona, "user_id": user, "state": state, "type": type}
+        """The latest jobs, latest first: of an actor, or of a tenant or of all tenants, of one persona or of all."""
+        chosen = {"tenant_id": tenant, "persona_id": persona, "state": state, "type": type}
         given = {name: value for name, value in chosen.items() if value is not None}
+        if owner is not None:
+            given |= {"tenant_id": owner.tenant, "persona_id": owner.persona or "", "user_id": owner.user}
         if state is not None and state not in STATES:
             raise Failed("VALIDATION_ERROR", f"A job is {', '.join(STATES[:-1])} or {STATES[-1]}, not {state!r:.40}.")
         return [job_of(row) for row in await self._store.read(table.listed(given, limit))]

@@ -6,7 +6,7 @@ the idempotency key of what it does. Calls of tools (`tool_calls`) have such a k
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from math import isfinite
 from random import uniform
@@ -122,7 +122,10 @@ class JobRunner:
     async def _attempt(self, row: JobRow) -> dict[str, Any]:
         """What the record is to say after an attempt."""
         try:
-            return self._done(await self._handled(row, *await self._prepared(row)))
+            kind, payload = await self._prepared(row)
+            hidden = () if kind.is_masked else hidden_texts(payload, orjson.loads(row.shown))
+            result = await self._handled(row, kind, payload)
+            return self._done(result if kind.is_masked else self._shown(result, hidden))
         except JobWaits as waits:
             return {"state": "waiting", "approval": waits.approval, "process_id": None}
         except JobParked as parked:
@@ -170,6 +173,11 @@ class JobRunner:
             raise RetryJob(ErrorInfo("TIMEOUT", words, True)) from error
 
     # -- what the record is to say
+
+    def _shown(self, result: Any, hidden: Collection[str]) -> Any:
+        """A result without secrets, and without the values of the payload that are not shown. One that is no JSON is left as
+        it is: it is not kept."""
+        return result if find_not_json(result) is not None else self._queue.masked(result, tuple(hidden))
 
     def _done(self, result: Any) -> dict[str, Any]:
         wrong = find_not_json(result)

@@ -138,6 +138,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """The job that makes it. Said by workers alone."""
     is_counted: bool = False
     """True if rate limits have counted it already: when it was queued. Said by workers alone."""
+    here: str | None = None
+    """The folder that a call which works in the current folder was queued from. Said by workers alone."""
     governed: bool = False
     """True if another Toolgate of the same operator asked, counted and charged for this call before it sent it here. Said
     only by the door of the event stream, for keys that the settings trust so."""

@@ -21,6 +21,7 @@ from toolgate.tasks import finish, start_task
 SENT_OUT = "events"
 """The kind of the runner that sends calls out over the event stream, and the door that they come in by elsewhere."""
 
+
 class Runner(Protocol):
     """Runs the tools of one kind: functions in this process, the sandbox, MCP servers. Each lives with its feature."""
 

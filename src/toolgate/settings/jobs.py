@@ -17,7 +17,8 @@ class JobSettings(Section):
     concurrency: int = Field(default=8, ge=1, le=1_000)
     """Jobs that one process runs at once."""
     max_queued: int = Field(default=100_000, ge=1)
-    """Jobs of one tenant that are not done yet."""
+    """Jobs of one tenant that are not done yet. Processes that queue at the same time may together go over it by a tenth for
+    each of them but one."""
     max_payload_bytes: int = Field(default=1_000_000, ge=1_024)
     """The payload of one job, as JSON."""
     max_crashes: int = Field(default=5, ge=1, le=1_000)
