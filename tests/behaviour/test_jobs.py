@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import at_most
-from toolgate import Actor, App, tool
+from toolgate import Actor, App, InvokeContext, tool
 from toolgate.errors import CallError, Failed
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.jobs.handlers import JobContext, PermanentFailure, job_handler
@@ -224,6 +224,26 @@ async def test_money_is_reserved_when_a_call_is_queued_and_counted_once() -> Non
         assert sorted(shop.sold) == ["0", "1"]
         refused = await app.enqueue("pay", {"what": "again"}, actor=ADA)
         assert refused.error is not None and refused.error.code == "BUDGET_EXCEEDED"
+
+
+async def test_hooks_at_the_quota_run_once_when_it_is_taken() -> None:
+    seen: list[tuple[str, bool]] = []
+
+    class Watch:
+        async def will_acquire_quota(self, ctx: InvokeContext) -> None:
+            seen.append(("acquire", ctx.call.job is not None))
+
+        async def did_release_quota(self, ctx: InvokeContext) -> None:
+            seen.append(("release", ctx.call.job is not None))
+
+    shop = Shop()
+    async with opened() as app:
+        shop.move_into(app)
+        app.add_hook(Watch())
+        queued = await app.enqueue("pay", {"what": "tea"}, actor=ADA)
+        assert queued.pending is not None and seen == [("acquire", False)]
+        await app.jobs.run_all()
+        assert shop.sold == ["tea"] and seen == [("acquire", False), ("release", True)]
 
 
 async def test_a_job_that_is_cancelled_gives_its_money_back() -> None:

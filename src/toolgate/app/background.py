@@ -128,7 +128,7 @@ def make_worker(parts: "Parts", concurrency: int | None = None, observers: Seque
 
 
 def _make_engine(parts: "Parts", concurrency: int) -> JobEngine:
-    """What decides which job this process runs next."""
+    """The engine that decides which job this process runs next."""
     if parts.settings.jobs.engine == "dbos":
         from toolgate.jobs.dbos_engine import DbosEngine
 

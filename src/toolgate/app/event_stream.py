@@ -41,7 +41,7 @@ async def taking_events(app: App) -> AsyncIterator[bool]:
 
 
 class ApprovalsAndJobs:
-    """What calls wait for."""
+    """The approvals and jobs of an App that calls wait for."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -241,7 +241,7 @@ def _show(job: Job) -> None:
 
 
 def _facts(job: Job) -> list[tuple[str, str]]:
-    """What is known of a job, in lines of a label and a text."""
+    """The facts of a job, in lines of a label and a text."""
 
     def at(moment: datetime | None) -> str:
         return "" if moment is None else shown(moment, seconds=True)

@@ -32,7 +32,7 @@ ScheduleName = Annotated[str, argument("ID", "The id of a schedule, or its name.
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerOptions(ActorOptions):
+class ScheduleOwnerOptions(ActorOptions):
     """The actor whose schedules a command is about, or everybody of a tenant."""
 
     everybody: Annotated[bool, option("--all", "Those of all users of the tenant.")] = False
@@ -44,7 +44,7 @@ class OwnerOptions(ActorOptions):
 
 
 @group.command("list")
-async def list_schedules(ctx: typer.Context, whose: OwnerOptions) -> int:
+async def list_schedules(ctx: typer.Context, whose: ScheduleOwnerOptions) -> int:
     """List the schedules of a user in the role of --persona, or in none."""
     if whose.everybody and (whose.user is not None or whose.persona is not None):
         raise Usage("--all is for everybody: it goes with neither --user nor --persona.")
@@ -100,7 +100,7 @@ async def add(
 
 
 @group.command()
-async def show(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions) -> int:
+async def show(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Show a schedule: its times, what it does, and what came of it."""
     async with opened(ctx) as app:
         found = await app.schedules.get(schedule, **whose.named)
@@ -110,7 +110,7 @@ async def show(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions) 
 
 
 @group.command()
-async def pause(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions) -> int:
+async def pause(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Have a schedule fire no more until it is resumed."""
     async with opened(ctx) as app:
         paused = await app.schedules.pause(schedule, **whose.named)
@@ -118,7 +118,7 @@ async def pause(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions)
 
 
 @group.command()
-async def resume(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions) -> int:
+async def resume(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Have a schedule that is paused fire again, from its next time on."""
     async with opened(ctx) as app:
         resumed = await app.schedules.resume(schedule, **whose.named)
@@ -126,7 +126,7 @@ async def resume(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions
 
 
 @group.command()
-async def remove(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions) -> int:
+async def remove(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Remove a schedule, and cancel its job if one is not over."""
     async with opened(ctx) as app:
         removed = await app.schedules.remove(schedule, **whose.named)
@@ -134,7 +134,7 @@ async def remove(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions
 
 
 @group.command()
-async def run(ctx: typer.Context, schedule: ScheduleName, whose: OwnerOptions) -> int:
+async def run(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Queue the job of a schedule now, besides its times. A worker runs it."""
     async with opened(ctx) as app:
         job = await app.schedules.run_now(schedule, **whose.named)

@@ -27,7 +27,7 @@ logger = logging.getLogger("toolgate.events")
 
 
 class PendingCalls(Protocol):
-    """What calls wait for: approvals and jobs of a tenant, by their kind and id."""
+    """The approvals and jobs of a tenant that calls wait for, by their kind and id."""
 
     async def outcome(self, kind: str, id: str, tenant: str) -> Outcome | None:
         """Goes on with a call and gives what came of it; None: there is nothing to go on with yet."""
@@ -72,7 +72,7 @@ class FinalResults:
         await self._store.transact(table.keep(row._replace(published=1, updated_at=self._now())))
 
     async def _outcome(self, row: table.EventRow) -> Outcome | None:
-        """What came of a call; None: it waits still."""
+        """The outcome of a call; None: it waits still."""
         kind, id = row.pending_kind or "", row.pending_id or ""
         try:
             if self._now() < row.deadline:

@@ -40,7 +40,7 @@ class JobParked(ToolgateError):
 
 
 class JobContext:
-    """What a handler is given."""
+    """A job as its handler is given it."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class JobType(msgspec.Struct, frozen=True, eq=False):
     """True if its results are outcomes of calls, which the pipeline has masked."""
 
     def fault(self, payload: Any) -> str | None:
-        """What is wrong with a payload; None if nothing is."""
+        """The fault of a payload; None if it has none."""
         if self.check is None:
             return None
         error = next(iter(self.check.iter_errors(payload)), None)

@@ -42,11 +42,11 @@ OWN_FIELDS = frozenset({"job", "toolgate_signature"})
 """The body of a message that Toolgate had QStash bring: the id of a job, and Toolgate's own signature under it. It stands in
 the body since QStash's signature covers nothing else: what could be stripped on the way would change whose message it is."""
 GRACE_SECONDS = 600.0
-"""How much later than it is due a job is run here that QStash has not brought."""
+"""The time after which a job that is due is run here if QStash has not brought it."""
 KEY_PREFIX = "qstash:"
 PUBLISH_SECONDS = 15.0
 PUBLISH_RETRY: Any = {"retries": 2, "backoff": lambda tried: 200.0 * 2**tried}
-"""How often a message is handed over before QStash is taken to be away, and the milliseconds between."""
+"""The attempts to hand a message over before QStash is taken to be away, and the milliseconds between."""
 MAX_SIGNATURE_CHARS = 8_192
 REFUSED = "qstash.refused"
 _MESSAGE_ID = re.compile(r"[\x21-\x7e]{1,200}")

@@ -93,12 +93,7 @@ class JobQueue:
         )  # fmt: skip
         kept = await finish(self._store.transact(table.add(row, self.limit)))
         if kept is None:
-            raise Failed(
-                "CAPACITY_EXCEEDED",
-                f"Tenant {actor.tenant} has {self.settings.max_queued:,} jobs that are not done yet, and may have no more.",
-                retryable=True,
-                suggestion="Wait until some are done, or raise the setting jobs.max_queued.",
-            )
+            raise self._full(actor.tenant)
         if kept.payload_hash != row.payload_hash:
             raise Failed(
                 "IDEMPOTENCY_CONFLICT",
@@ -108,6 +103,14 @@ class JobQueue:
             )
         await self.tell(kept.id)
         return job_of(kept)
+
+    def _full(self, tenant: str) -> Failed:
+        return Failed(
+            "CAPACITY_EXCEEDED",
+            f"Tenant {tenant} has {self.settings.max_queued:,} jobs that are not done yet, and may have no more.",
+            retryable=True,
+            suggestion="Wait until some are done, or raise the setting jobs.max_queued.",
+        )
 
     async def hasten(self, id: str, delay: float = 0.0) -> Job | None:
         """Has a job that is queued for later run in so many seconds, if that is sooner; gives it. None: there is none."""
@@ -180,7 +183,7 @@ class JobQueue:
         return payload
 
     def masked(self, value: Any, known: tuple[str, ...] = ()) -> Any:
-        """What a tool or a handler says or gives, as records may hold it: without secrets, and without these texts."""
+        """The words or the result of a tool or a handler as records may hold them: without secrets and these texts."""
         return self._mask(value, known)
 
     async def is_of_call(self, id: str, call_id: str) -> bool:
@@ -290,10 +293,12 @@ class JobQueue:
 
     async def retry(self, id: str, tenant: str | None = None) -> Job | None:
         """Queues a job again that failed, was cancelled or is parked; gives it. None: there is none. Raises Failed for a
-        job in another state."""
+        job in another state, and where the tenant has too many that are not done."""
         found = await self.get(id, tenant)
         if found is None:
             return None
+        if not await finish(self._store.transact(table.has_room(found.tenant, self.limit))):
+            raise self._full(found.tenant)
         if not await finish(self._store.transact(table.retry(id, self.clock()))):
             raise Failed(
                 "VALIDATION_ERROR",
@@ -320,7 +325,8 @@ def give_back(row: JobRow, at: datetime) -> Transaction[None]:
 
 
 def _payload_hash(actor: Actor, text: bytes) -> str:
-    """What a key stands for. Persona and scopes belong to it: else another persona of the user would be given the result."""
+    """A digest of all that a key stands for. Persona and scopes belong to it: else another persona of the user would be
+    given the result."""
     return sha256(orjson.dumps((actor.persona, sorted(set(actor.scopes)))) + text).hexdigest()
 
 

@@ -103,7 +103,7 @@ class JobRunner:
         return encoded(msgspec.structs.replace(told, message=message, suggestion=suggestion))
 
     async def _record_interrupted(self, row: JobRow) -> dict[str, Any]:
-        """What the record says of it then; as before, if it can't be written."""
+        """Records that a job was interrupted; gives the changes, or the state as it was if they can't be written."""
         try:
             changes = await self._interrupted(row)
             await self._record(row, changes)
@@ -120,7 +120,7 @@ class JobRunner:
         return {"state": "queued", "process_id": None}
 
     async def _attempt(self, row: JobRow) -> dict[str, Any]:
-        """What the record is to say after an attempt."""
+        """Makes one attempt; gives the changes of the record after it."""
         try:
             kind, payload = await self._prepared(row)
             hidden = () if kind.is_masked else hidden_texts(payload, orjson.loads(row.shown))

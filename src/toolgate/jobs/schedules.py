@@ -32,7 +32,7 @@ class Schedule(msgspec.Struct, frozen=True):
     """Of all schedules of a user there is one with this name."""
     state: ScheduleState
     reason: str | None
-    """Why it is paused, or has ended."""
+    """The reason why it is paused, or has ended."""
     tenant: str
     persona: str | None
     user: str

@@ -92,7 +92,7 @@ class ScheduleTimer:
                 await self._note("schedule.late", owner_of(row), "", {**details, "job": job.id})
 
     def _times(self, row: ScheduleRow, due: datetime, at: datetime) -> tuple[int, dict[str, Any]]:
-        """How many times passed since the one that is due, and what comes after."""
+        """Gives the number of times that passed since the one that is due, and what comes after."""
         zone, missed = read_zone(row.timezone), 0
         least = timedelta(seconds=self._queue.settings.schedule_seconds)
         time = next_time(row.cron, zone, due)

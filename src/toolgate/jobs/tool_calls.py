@@ -101,7 +101,7 @@ class CallQueue:
 
 
 def queued(job: Job) -> Pending:
-    """How a call ends that was queued."""
+    """The end of a call that was queued."""
     return Pending(message=f"The call is queued as job {job.id}.", kind="job", id=job.id)
 
 

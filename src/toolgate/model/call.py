@@ -144,6 +144,16 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """True if another Toolgate of the same operator asked, counted and charged for this call before it sent it here. Said
     only by the door of the event stream, for keys that the settings trust so."""
 
+    @property
+    def has_own_key(self) -> bool:
+        """True if its idempotency key is for this call: the key of one that is to be queued is its job's."""
+        return self.idempotency_key is not None and self.background is None
+
+    @property
+    def has_quota(self) -> bool:
+        """True if it was counted, and its money reserved, when it was queued."""
+        return self.job is not None and self.is_counted
+
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
     """A gate's answer, never without its reason."""

@@ -88,22 +88,22 @@ def add(row: JobRow, limit: QueueLimit) -> Transaction[JobRow | None]:
     """Queues a job; gives it, or the one that has its key already. None: the tenant has too many that wait."""
     if row.idempotency_key is not None and (found := (yield from _with_key(row))) is not None:
         return found
-    if not limit.has_room(row.tenant_id):
-        count = yield from _count(row.tenant_id, limit.most)
-        if not limit.note(row.tenant_id, count):
-            return None
+    if not (yield from has_room(row.tenant_id, limit)):
+        return None
     sql, values = insert("jobs", {**row._asdict(), "is_due": row.run_at <= row.created_at})
     added = yield f"{sql} ON CONFLICT DO NOTHING RETURNING id", values
     return row if added else (yield from _with_key(row))
 
 
-def _count(tenant: str, most: int) -> Transaction[int]:
-    """Counts the jobs of a tenant that are not done, as far as there may be."""
+def has_room(tenant: str, limit: QueueLimit) -> Transaction[bool]:
+    """Tells whether a tenant may have one more job that is not done."""
+    if limit.has_room(tenant):
+        return True
     count = yield from value(
         f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE tenant_id = :tenant AND state IN {UNSETTLED} LIMIT :most) AS few",
-        {"tenant": tenant, "most": most},
+        {"tenant": tenant, "most": limit.most},
     )
-    return int(count)
+    return limit.note(tenant, int(count))
 
 
 def _with_key(row: JobRow) -> Transaction[JobRow | None]:
@@ -151,7 +151,7 @@ def ids(tenant: str | None, beginning: str) -> Transaction[list[tuple[str, str]]
 
 
 class JobBacklog(NamedTuple):
-    """What of all jobs somebody should look at."""
+    """The jobs that somebody should look at."""
 
     counts: dict[str, int]
     """By state."""
