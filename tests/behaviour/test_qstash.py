@@ -113,7 +113,7 @@ async def test_a_message_id_with_another_payload_is_a_conflict(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("job_type", "body", "why"),
     [
-        ("lost", b'{"n": 1}', "no handler"), ("count", b'{"n": "one"}', "payload"),
+        ("lost", b'{"n": 1}', "is unknown"), ("count", b'{"n": "one"}', "payload"),
         ("count", b'{"n": 1, "x": 2}', "payload"), ("count", b"[1]", "JSON object"), ("count", b"{", "not JSON"),
         ("count", b'{"n":' * 500 + b"1" + b"}" * 500, "deep"), ("count", b"null", "nothing"),
     ],

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jsonschema_rs
 import msgspec
 
-from toolgate.errors import ToolgateError, unknown
+from toolgate.errors import ToolgateError
 from toolgate.jobs.job import JobProgress
 from toolgate.model import Actor
 from toolgate.store.jobs import JobRow
@@ -180,10 +180,3 @@ class JobHandlers:
         if name not in self._types:
             self._load_once()
         return self._types.get(name)
-
-    def must_get(self, name: str) -> JobType:
-        """A type. Raises LookupError with the names that there are."""
-        found = self.get(name)
-        if found is None:
-            raise LookupError(f"job type {unknown(name, sorted(self._types))}")
-        return found

@@ -123,20 +123,15 @@ class QStash:
         actor = self._actor(delivery.type)
         try:
             if isinstance(payload, str):
-                raise NotTaken(payload)
-            if self._queue.handlers.get(delivery.type) is None:
-                raise NotTaken("There is no handler for jobs of this type.")
+                raise Failed("VALIDATION_ERROR", payload)
             return await self._queue.enqueue(delivery.type, payload, actor=actor, key=KEY_PREFIX + id)
-        except NotTaken as error:
-            await self._note(delivery, actor, error.message)
-            raise
         except Failed as error:
             if error.code == "VALIDATION_ERROR":
                 await self._note(delivery, actor, error.message)
             raise
 
     def _actor(self, type: str) -> Actor:  # noqa: A002
-        """Whose the jobs of a type are. Raises NotTaken if the settings do not say."""
+        """The actor whose the jobs of a type are. Raises NotTaken if the settings do not say."""
         whose = self._settings.take.get(type)
         if whose is None or type == EXECUTE_TOOL:  # calls of tools come in by doors that ask what governs them
             logger.warning("a job of type %s came from QStash, which the setting qstash.take does not allow", type)

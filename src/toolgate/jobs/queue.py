@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from toolgate.errors import Failed, StoreError, plural
+from toolgate.errors import Failed, StoreError, plural, unknown
 from toolgate.jobs.handlers import MAX_ATTEMPTS, JobHandlers
 from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, actor_of, job_of, sealed_for
 from toolgate.jsontext import find_not_json
@@ -136,7 +136,7 @@ class JobQueue:
         """A job, checked and encrypted, that can be queued in a transaction of the caller's. Raises Failed."""
         kind = self.handlers.get(type)
         if kind is None:
-            raise Failed("VALIDATION_ERROR", f"{_unknown_type(self.handlers, type)}.")
+            raise Failed("VALIDATION_ERROR", f"Job type {unknown(type, sorted(self.handlers.names))}.")
         text = self._checked(payload)
         fault = kind.fault(payload)
         if fault is not None:
@@ -328,14 +328,6 @@ def _payload_hash(actor: Actor, text: bytes) -> str:
     """A digest of all that a key stands for. Persona and scopes belong to it: else another persona of the user would be
     given the result."""
     return sha256(orjson.dumps((actor.persona, sorted(set(actor.scopes)))) + text).hexdigest()
-
-
-def _unknown_type(handlers: JobHandlers, name: str) -> str:
-    try:
-        handlers.must_get(name)
-    except LookupError as error:
-        return str(error).capitalize()
-    raise AssertionError(name)
 
 
 def check_wish(key: str | None, delay: float, priority: int, attempts: int = 1) -> None:
