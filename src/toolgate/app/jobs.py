@@ -83,10 +83,10 @@ class JobsFacet(Facet):
         """Gives the latest jobs, latest first. `all_tenants` is for whoever runs this installation; `persona` narrows what
         these two give."""
         actor = actor or LOCAL
-        chosen = {"persona": persona, "state": state, "type": type}
         if all_tenants or all_users:
-            return await self._parts.jobs.list(tenant=None if all_tenants else actor.tenant, limit=limit, **chosen)
-        return await self._parts.jobs.list(owner=actor, limit=limit, state=state, type=type)
+            tenant = None if all_tenants else actor.tenant
+            return await self._parts.jobs.list(tenant=tenant, persona=persona, state=state, type=type, limit=limit)
+        return await self._parts.jobs.list(owner=actor, state=state, type=type, limit=limit)
 
     async def follow(self, id: str, *, actor: Actor | None = None, all_users: bool = False) -> AsyncGenerator[Job]:
         """Gives a job as it is, and again whenever it has changed, until it is over."""
