@@ -47,7 +47,9 @@ def address_of(url: str | None) -> str:
 def headers_of(key: str | None) -> dict[str, str]:
     """Gives the headers of every request. The key comes from the environment where none is given."""
     key = key or os.environ.get("TOOLGATE_KEY")
-    return {"accept": "application/json"} if key is None else {"accept": "application/json", "authorization": f"Bearer {key}"}
+    return (
+        {"accept": "application/json"} if key is None else {"accept": "application/json", "authorization": f"Bearer {key}"}
+    )
 
 
 def path_of(template: str, *parts: str) -> str:

@@ -169,7 +169,7 @@ class DbosEngine:
         return len(rows)
 
     def _take(self, id: str) -> None:
-        """What DBOS calls, in a thread of its own: the job is run on the App's loop."""
+        """Runs a job for DBOS, which calls this in a thread of its own: on the App's loop."""
         loop = self._loop
         if loop is not None and not self._stopping.is_set():
             with contextlib.suppress(Exception):  # its end is on record, or left to whoever recovers it

@@ -24,7 +24,7 @@ MAX_TENANTS = 32
 
 
 def skips_locked(store_name: str) -> str:
-    """What a SELECT ends with that locks rows, where several transactions run at once."""
+    """The end of a SELECT that locks rows, where several transactions run at once."""
     return " FOR UPDATE SKIP LOCKED" if store_name == "postgres" else ""
 
 
