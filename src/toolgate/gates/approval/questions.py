@@ -78,6 +78,14 @@ class Questions:
             self.awaited[row.id].set()
         return await self.status(row.id, row.tenant_id)
 
+    async def withdraw(self, id: str, by: Actor, why: str) -> None:
+        """Ends a question of a tenant because its call is given up: nobody can answer it any more, and an answer that was
+        not used is void. Whoever else makes the same call is asked anew."""
+        row = await self._store.read(approvals.get(id, by.tenant))
+        if row is None or not await self._store.transact(approvals.withdraw(id, by.tenant, self._clock())):
+            return
+        await self._note("approval.withdrawn", by, row.tool_name, {"approval": id, "call": row.call_id, "reason": why})
+
     async def shown(self, row: ApprovalRow) -> bytes | None:
         """The arguments as an approver is shown them; None if that can't be known here, or any more."""
         if row.complete:

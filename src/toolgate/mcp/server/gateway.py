@@ -76,7 +76,7 @@ class Gateway:
         self._who = who
         self._calls = ClientCalls(app, session, workspace)
         recovery = TaskRecovery(app, self._calls, recall, self._resume)
-        self._tasks = Tasks(who, app.mcp_tasks, recovery, self._calls.entry)
+        self._tasks = Tasks(who, app.mcp_tasks, recovery, self._calls.entry, app.approvals.withdraw)
         upstreams = VisibleUpstreams(app)
         self._prompts_resources = PromptsAndResources(app, who, upstreams, self._calls, self._tasks)
         self._changes = ChangeNotifier(app, who, upstreams)
