@@ -19,7 +19,20 @@ from toolgate.app.checks.readiness import Readiness
 from toolgate.model import check_request_id, new_id
 from toolgate.serve import health_metrics, qstash, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.http import approvals, grants, openapi, tools
+from toolgate.serve.http import (
+    approvals,
+    budgets,
+    catalog,
+    costs,
+    flags,
+    grants,
+    keys,
+    openapi,
+    policy,
+    secrets,
+    tools,
+    undo,
+)
 from toolgate.serve.http.endpoint import Endpoint
 from toolgate.serve.http.handler import PathHandler
 from toolgate.serve.http.pages import CURSOR_PURPOSE
@@ -28,8 +41,16 @@ from toolgate.serve.problems import HttpProblem
 
 RESOURCES = (
     tools.resource,
+    catalog.resource,
     approvals.resource,
     grants.resource,
+    budgets.resource,
+    costs.resource,
+    keys.resource,
+    secrets.resource,
+    flags.resource,
+    policy.resource,
+    undo.resource,
     openapi.resource,
 )
 """The resources of /v1. Calls come first: the routes are compared in this order."""

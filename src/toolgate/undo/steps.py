@@ -24,9 +24,13 @@ MOST_TROUBLES = 5
 class NotUndone(ToolgateError):
     """The call can't be undone."""
 
+    category = "conflict"
+
 
 class NoBackup(NotUndone):
     """There is nothing to undo."""
+
+    category = "missing"
 
 
 class Undone(NamedTuple):

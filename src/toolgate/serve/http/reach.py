@@ -8,8 +8,7 @@ from toolgate.model import Actor
 from toolgate.serve.http.endpoint import ApiRequest
 from toolgate.serve.problems import HttpProblem
 
-
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern="^[^\\x00-\\x1f\\x7f]+$")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern="^[^\\x00-\\x1f\\x7f]+(?!\\n)$")]
 """The name of a tool, user, persona, session or tenant."""
 Reason = Annotated[str, msgspec.Meta(max_length=1_000)]
 
