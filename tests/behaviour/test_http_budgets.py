@@ -138,7 +138,7 @@ async def test_pages_give_every_balance_once(desk: Desk) -> None:
 # -- what was spent and used
 
 
-@pytest.mark.requirement("COST-5")
+@pytest.mark.requirement("COST-3")
 async def test_costs_are_those_of_the_tenant(desk: Desk) -> None:
     report = (await desk("vera", "GET", "/v1/costs?by=user")).json
     assert (report["calls"], report["cost_usd"]) == (5, 1.0)

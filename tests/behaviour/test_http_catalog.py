@@ -73,6 +73,7 @@ async def test_a_search_finds_what_the_caller_may_see(desk: Desk) -> None:
         assert (await desk("cora", "GET", f"/v1/tools/search?{query}")).status == 422
 
 
+@pytest.mark.requirement("TOOL-6")
 @pytest.mark.parametrize(
     ("shape", "schema"), [("openai", "function"), ("anthropic", "input_schema"), ("mcp", "inputSchema")]
 )

@@ -71,7 +71,7 @@ async def test_a_decision_without_the_action(desk: Desk) -> None:
     assert (await desk("cora", "POST", "/v1/policy/decide", {"tool": "add"})).status == 403
 
 
-@pytest.mark.requirement("POL-8")
+@pytest.mark.requirement("POL-6")
 async def test_a_replay_is_of_the_tenant_that_is_named(desk: Desk) -> None:
     async def replayed(query: str) -> dict[str, Any]:
         answer = await desk("op", "POST", f"/v1/policy/replay{query}", {"rego": DENY_ALL})

@@ -8,7 +8,7 @@ from tests.desk import Desk
 from tests.serving import serving
 from toolgate import Actor, App
 
-pytestmark = pytest.mark.requirement("SBX-8")
+pytestmark = pytest.mark.requirement("TIER-2")
 
 
 async def test_a_call_of_ones_own_is_undone(tmp_path: Path) -> None:
