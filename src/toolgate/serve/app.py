@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route, Router
+from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
@@ -19,9 +19,7 @@ from toolgate.app.checks.readiness import Readiness
 from toolgate.model import check_request_id, new_id
 from toolgate.serve import health_metrics, protected_resource, qstash, sign_in, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.http import events, openapi, session, tools
-from toolgate.serve.http.endpoint import Endpoint
-from toolgate.serve.http.handler import PathHandler
+from toolgate.serve.http import openapi, resources
 from toolgate.serve.http.pages import CURSOR_PURPOSE
 from toolgate.serve.mcp import McpRoute
 from toolgate.serve.problems import HttpProblem
@@ -29,26 +27,14 @@ from toolgate.serve.protected_resource import MCP_PATH
 from toolgate.serve.streams import OpenStreams
 from toolgate.tasks import start_task
 
-RESOURCES = (tools.resource, events.resource, session.resource, openapi.resource)
-"""The resources of /v1. Calls come first: the routes are compared in this order."""
-
 REQUEST_ID_KEY = "toolgate.request_id"
 """In a request's scope: its id, which the client gave or which is new."""
 
 logger = logging.getLogger("toolgate")
 
 
-def _paths() -> list[Route]:
-    """A route for each path of /v1."""
-    found: dict[str, list[Endpoint]] = {}
-    for resource in RESOURCES:
-        for endpoint in resource.endpoints:
-            found.setdefault(endpoint.path, []).append(endpoint)
-    return [Route(path, PathHandler(endpoints)) for path, endpoints in found.items()]
-
-
 ROUTES = [
-    *_paths(), *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes,
+    *resources.routes, *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes,
     *protected_resource.routes,
 ]  # fmt: skip
 
@@ -70,7 +56,7 @@ class HttpApp:
     @cached_property
     def openapi(self) -> dict[str, Any]:
         """The description of /v1."""
-        return openapi.document(RESOURCES)
+        return openapi.document(resources.RESOURCES)
 
     async def __aenter__(self) -> Self:
         self.cursor_key = bytes.fromhex(await self.app.keys.sealing_key(CURSOR_PURPOSE))

@@ -95,7 +95,7 @@ class PathHandler:
             raise HttpProblem(412, "What is at this address has no ETag that If-Match could name.")
         parts = {name: named[name] for name in current.path_parameters}
         if current.query.__struct_fields__:
-            parts["query"] = _converted({}, current.query)
+            parts["query"] = named["query"] if current.query is endpoint.query else _converted({}, current.query)
         found = _reply(current, await current.handle(request, **parts))
         if not _names(request.headers[b"if-match"], _etag(found)):
             raise HttpProblem(412, "It has changed since you read it.", suggestion="Read it again, then decide.")
