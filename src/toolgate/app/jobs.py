@@ -78,13 +78,15 @@ class JobsFacet(Facet):
         all_users: bool = False,
         all_tenants: bool = False,
         limit: int = JOBS_PAGE,
+        before: str | None = None,
     ) -> list[Job]:
-        """Gives the latest jobs, latest first. `all_tenants` is for whoever runs this installation."""
+        """Gives the latest jobs, latest first; `before`: those that are older than the one with this id. `all_tenants` is
+        for whoever runs this installation."""
         actor = actor or LOCAL
         tenant = None if all_tenants else actor.tenant
         user = None if all_users or all_tenants else actor.user
         chosen = {"persona": persona, "state": state, "type": type}
-        return await self._parts.jobs.list(tenant=tenant, user=user, limit=limit, **chosen)
+        return await self._parts.jobs.list(tenant=tenant, user=user, limit=limit, before=before, **chosen)
 
     async def follow(self, id: str, *, actor: Actor | None = None, all_users: bool = False) -> AsyncGenerator[Job]:
         """Gives a job as it is, and again whenever it has changed, until it is over."""

@@ -95,11 +95,16 @@ class SchedulesFacet(Facet):
         return schedule_of(await self._find(id_or_name, actor or LOCAL, all_users))
 
     async def list(
-        self, *, actor: Actor | None = None, all_users: bool = False, limit: int = SCHEDULES_PAGE
+        self,
+        *,
+        actor: Actor | None = None,
+        all_users: bool = False,
+        limit: int = SCHEDULES_PAGE,
+        after: str | None = None,
     ) -> "list[Schedule]":
-        """Gives the schedules, oldest first."""
+        """Gives the schedules, oldest first; `after`: those that are younger than the one with this id."""
         actor = actor or LOCAL
-        return await self._parts.schedules.list(actor.tenant, None if all_users else actor.user, limit)
+        return await self._parts.schedules.list(actor.tenant, None if all_users else actor.user, limit, after)
 
     @uninterrupted
     async def pause(self, id_or_name: str, *, actor: Actor | None = None, all_users: bool = False) -> Schedule:

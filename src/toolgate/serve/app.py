@@ -19,14 +19,40 @@ from toolgate.app.checks.readiness import Readiness
 from toolgate.model import check_request_id, new_id
 from toolgate.serve import health_metrics, qstash, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.http import openapi, tools
+from toolgate.serve.http import (
+    artifacts,
+    audit,
+    canvas,
+    documents,
+    health,
+    invocations,
+    jobs,
+    notifications,
+    openapi,
+    push_tokens,
+    schedules,
+    tools,
+)
 from toolgate.serve.http.endpoint import Endpoint
 from toolgate.serve.http.handler import PathHandler
 from toolgate.serve.http.pages import CURSOR_PURPOSE
 from toolgate.serve.mcp import MCP_PATH, McpRoute
 from toolgate.serve.problems import HttpProblem
 
-RESOURCES = (tools.resource, openapi.resource)
+RESOURCES = (
+    tools.resource,
+    invocations.resource,
+    audit.resource,
+    artifacts.resource,
+    jobs.resource,
+    schedules.resource,
+    canvas.resource,
+    notifications.resource,
+    push_tokens.resource,
+    documents.resource,
+    health.resource,
+    openapi.resource,
+)
 """The resources of /v1. Calls come first: the routes are compared in this order."""
 
 REQUEST_ID_KEY = "toolgate.request_id"

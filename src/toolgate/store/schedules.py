@@ -84,11 +84,11 @@ def named(name: str, tenant: str, user: str) -> Transaction[ScheduleRow | None]:
     return select_one(ScheduleRow, "schedules", f"WHERE {OWN} AND name = :name", values)
 
 
-def listed(tenant: str, user: str | None, most: int) -> Transaction[list[ScheduleRow]]:
-    """The schedules of a user, or of all users of a tenant, oldest first."""
+def listed(tenant: str, user: str | None, most: int, after: str | None = None) -> Transaction[list[ScheduleRow]]:
+    """The schedules of a user, or of all users of a tenant, oldest first; those after an id, if one is given."""
     chosen = "tenant_id = :tenant" if user is None else OWN
-    values = {"tenant": tenant, "most": most, **({} if user is None else {"user": user})}
-    return select(ScheduleRow, "schedules", f"WHERE {chosen} ORDER BY id LIMIT :most", values)
+    values = {"tenant": tenant, "most": most, "after": after or "", **({} if user is None else {"user": user})}
+    return select(ScheduleRow, "schedules", f"WHERE {chosen} AND id > :after ORDER BY id LIMIT :most", values)
 
 
 def remove(id: str) -> Transaction[str | None]:
