@@ -4,12 +4,13 @@ users share."""
 from decimal import Decimal
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from toolgate.model import Tier
 from toolgate.settings.section import Section, anchored, anchored_path
+from toolgate.settings.services import plain_url
 from toolgate.trust import working_directory
 
 
@@ -181,6 +182,9 @@ class ServeSettings(Section):
     """The address that it listens on."""
     port: int = Field(default=8700, ge=0, le=65_535)
     """0: any that is free."""
+    public_url: Annotated[str, AfterValidator(plain_url)] | None = None
+    """The address at which people reach this server, behind its proxy: `https://toolgate.example.com`. Links in messages
+    begin with it. None: messages have none."""
     body_bytes: int = Field(default=4_194_304, ge=1_024, le=1_000_000_000)
     """The largest request that is taken."""
     proxies: tuple[str, ...] = ()
