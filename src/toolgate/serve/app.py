@@ -6,6 +6,7 @@ is a route. A resource has a module of its own with its `routes`, whose handlers
 """
 
 import logging
+from time import perf_counter
 from typing import Any, Self
 
 from starlette.exceptions import HTTPException
@@ -15,10 +16,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
+from toolgate.mcp.server.fast_path import REPLY_KEY
 from toolgate.serve import health_metrics, qstash, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.mcp import MCP_PATH, McpRoute
 from toolgate.serve.problems import HttpProblem
+from toolgate.serve.request_log import REQUEST_ID_HEADER, ServerLog, request_id_of
 
 ROUTES = [*health_metrics.routes, *workflow_callbacks.routes, *qstash.routes]
 
@@ -28,8 +31,10 @@ logger = logging.getLogger("toolgate")
 class HttpApp:
     """The ASGI app of an open App: `async with HttpApp(app) as http`."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, log: ServerLog | None = None) -> None:
+        """`log`: where requests are noted, if anywhere."""
         self.app = app
+        self._log = log
         self.authenticator = Authenticator(app)
         self.mcp = McpRoute(app, self.authenticator)
         self.readiness = Readiness(app, self.mcp.check)
@@ -48,9 +53,28 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
-        answer = _Answer(send)
+        is_mcp = scope["path"] == MCP_PATH
+        begun = perf_counter()
+        answer = _Answer(send, self._request_id(scope, is_mcp))
         try:
-            if scope["path"] == MCP_PATH:
+            await self._answer(scope, receive, answer, is_mcp)
+        finally:
+            if self._log is not None and (self._log.verbose or not is_mcp):
+                self._log.request(scope, answer.status, answer.sent, begun)
+
+    def _request_id(self, scope: Scope, is_mcp: bool) -> bytes | None:
+        """The id of a request, for its answer. On /mcp a request has one only if its client gave it one or it is logged: the
+        hot path answers without headers of ours, which then is not taken."""
+        is_logged = self._log is not None and (self._log.verbose or not is_mcp)
+        if is_mcp and not is_logged and all(name != REQUEST_ID_HEADER for name, _ in scope["headers"]):
+            return None
+        scope.pop(REPLY_KEY, None)
+        id = scope["toolgate.request_id"] = request_id_of(scope["headers"])
+        return id.encode()
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer", is_mcp: bool) -> None:
+        try:
+            if is_mcp:
                 await self.mcp(scope, receive, answer)
             else:
                 scope["app"] = self  # which the handlers ask, and without which routing would answer by itself
@@ -69,16 +93,26 @@ class HttpApp:
 
 
 class _Answer:
-    """A `send` that knows whether an answer has begun."""
+    """A `send` that knows whether an answer has begun, and gives it the id of its request."""
 
-    __slots__ = ("_send", "started")
+    __slots__ = ("_id", "_send", "sent", "started", "status")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, id: bytes | None) -> None:
         self._send = send
+        self._id = id
         self.started = False
+        self.status = 0
+        self.sent = 0
+        """Bytes of the body."""
 
     def __call__(self, message: Message) -> Any:
         self.started = True
+        if self._id is not None:
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self._id)]
+            elif message["type"] == "http.response.body":
+                self.sent += len(message.get("body", b""))
         return self._send(message)
 
 
