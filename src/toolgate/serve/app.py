@@ -6,6 +6,7 @@ is a route. A resource has a module of its own with its `routes`, whose handlers
 """
 
 import logging
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ from toolgate.serve.authentication import Authenticator
 from toolgate.serve.mcp import MCP_PATH, McpRoute
 from toolgate.serve.problems import HttpProblem
 from toolgate.serve.request_log import REQUEST_ID_HEADER, ServerLog, request_id_of
+from toolgate.serve.request_telemetry import RequestMetrics, current_trace
 
 ROUTES = [*health_metrics.routes, *workflow_callbacks.routes, *qstash.routes]
 
@@ -38,7 +40,9 @@ class HttpApp:
         self.authenticator = Authenticator(app)
         self.mcp = McpRoute(app, self.authenticator)
         self.readiness = Readiness(app, self.mcp.check)
-        self._collector = health_metrics.ServerCollector(app)
+        self.collector = health_metrics.ServerCollector(app)
+        self.request_metrics = None if app.metrics is None else RequestMetrics(app.metrics.registry, ROUTES)
+        self._is_traced = app.settings.tracing or app.settings.otlp_url is not None
         self._routes = Router(ROUTES, redirect_slashes=False)  # an address is one address, as for /mcp
 
     async def __aenter__(self) -> Self:
@@ -47,7 +51,9 @@ class HttpApp:
 
     async def __aexit__(self, *_: object) -> None:
         await self.mcp.__aexit__()
-        self._collector.close()
+        if self.request_metrics is not None:
+            self.request_metrics.close()
+        self.collector.close()
         await self.app.keys.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,6 +67,8 @@ class HttpApp:
         finally:
             if self._log is not None and (self._log.verbose or not is_mcp):
                 self._log.request(scope, answer.status, answer.sent, begun)
+            if self.request_metrics is not None:
+                self.request_metrics.count(scope, answer.status, perf_counter() - begun)
 
     def _request_id(self, scope: Scope, is_mcp: bool) -> bytes | None:
         """The id of a request, for its answer. On /mcp a request has one only if its client gave it one or it is logged: the
@@ -78,7 +86,8 @@ class HttpApp:
                 await self.mcp(scope, receive, answer)
             else:
                 scope["app"] = self  # which the handlers ask, and without which routing would answer by itself
-                await self._routes(scope, receive, answer)
+                with current_trace(scope["headers"]) if self._is_traced else nullcontext():
+                    await self._routes(scope, receive, answer)
         except HttpProblem as problem:
             await problem.response()(scope, receive, answer)
         except HTTPException as error:
@@ -107,12 +116,12 @@ class _Answer:
 
     def __call__(self, message: Message) -> Any:
         self.started = True
-        if self._id is not None:
-            if message["type"] == "http.response.start":
-                self.status = message["status"]
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self._id is not None:
                 message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self._id)]
-            elif message["type"] == "http.response.body":
-                self.sent += len(message.get("body", b""))
+        elif message["type"] == "http.response.body":
+            self.sent += len(message.get("body", b""))
         return self._send(message)
 
 
