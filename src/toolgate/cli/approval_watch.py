@@ -39,7 +39,7 @@ HELP = "↑ ↓ or a number: pick · Enter: answer it · q or Ctrl-C: end"
 Choice = Literal["answer", "end"]
 
 
-class Change(NamedTuple):
+class WaitingChange(NamedTuple):
     """A call that came (`waiting`), or what became of it."""
 
     state: State
@@ -54,22 +54,22 @@ class WaitingCalls:
         self._tenant = tenant
         self.found: dict[str, Approval] = {}
 
-    async def look(self) -> list[Change]:
+    async def look(self) -> list[WaitingChange]:
         """Looks at the store; gives what has changed since."""
         actor = None if self._tenant is None else Actor(self._tenant)
         listed = await self._app.approvals.list(actor=actor, all_tenants=self._tenant is None)
         found = {one.request.id: one for one in listed}
         gone = [one for id, one in self.found.items() if id not in found]
-        come = [Change("waiting", one) for id, one in found.items() if id not in self.found]
+        come = [WaitingChange("waiting", one) for id, one in found.items() if id not in self.found]
         self.found = found
         return [*[await self._ended(one) for one in gone], *come]
 
-    async def _ended(self, before: Approval) -> Change:
+    async def _ended(self, before: Approval) -> WaitingChange:
         try:
             now = await self._app.approvals.get(before.request.id, before.request.actor.tenant)
         except ToolgateError:  # it is not kept any more
-            return Change("expired", before)
-        return Change(now.state, now)
+            return WaitingChange("expired", before)
+        return WaitingChange(now.state, now)
 
 
 async def print_changes(calls: WaitingCalls) -> None:
@@ -86,7 +86,7 @@ async def print_changes(calls: WaitingCalls) -> None:
             await asyncio.wait((interrupted,), timeout=LOOK_SECONDS)
 
 
-def _line(change: Change) -> str:
+def _line(change: WaitingChange) -> str:
     request, state = change.approval.request, change.state
     by = f" by {clean(change.approval.answered_by)}" if change.approval.answered_by else ""
     until = f" until {shown(request.expires_at)}" if state == "waiting" else ""
