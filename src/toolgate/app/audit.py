@@ -1,6 +1,6 @@
 """`app.audit`: the records of calls and acts, and the proof that nobody changed them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -8,7 +8,8 @@ from toolgate.app.facets import Facet
 from toolgate.app.log_tail import LogTail
 from toolgate.errors import StoreError
 from toolgate.gates.ledger.details import CallDetails
-from toolgate.model import LOCAL, Actor, check_request_id
+from toolgate.model import LOCAL, Actor, Outcome, check_request_id
+from toolgate.pipeline.context import InvokeContext
 from toolgate.store import audit_log, log_pages, signed_heads
 from toolgate.store.chain import START, Head, LogVerdict, Verifier
 from toolgate.store.database import Rows
@@ -83,6 +84,11 @@ class AuditFacet(Facet):
         """Gives the end records of calls, newest first, beginning before a number; pages as for `rows`."""
         await self._parts.store.flush()
         return await self._parts.store.read(log_pages.calls(wanted, before, limit))
+
+    def on_call(self, listener: Callable[[InvokeContext, Outcome], None]) -> None:
+        """Has a function called with each call that ends, and its outcome. It must be quick and raise nothing: a call waits
+        for it. A `Hook` may do more, and costs more."""
+        self._parts.ledger.on_end.append(listener)
 
     async def of_request(self, request_id: str, *, tenant: str | None = None) -> tuple[str, ...]:
         """Gives the ids of the calls that were made with a request id of the caller's own, oldest first; of a tenant, or of

@@ -131,6 +131,17 @@ def listed(chosen: Mapping[str, str], most: int, before: str | None = None) -> T
     return select(JobRow, "jobs", f"{where}ORDER BY id DESC LIMIT :most", values)
 
 
+def count_since(since: datetime, tenant: str, user: str, type: str, key_prefix: str) -> Transaction[int]:  # noqa: A002
+    """Counts a user's jobs of a type that were queued since, and whose key begins so."""
+    return value(
+        "SELECT count(*) FROM jobs WHERE tenant_id = :tenant AND user_id = :user AND type = :type "
+        "AND substr(idempotency_key, 1, :length) = :prefix AND created_at > :since",
+        {
+            "tenant": tenant, "user": user, "type": type, "prefix": key_prefix, "length": len(key_prefix), "since": since,
+        },
+    )  # fmt: skip
+
+
 def hasten(id: str, at: datetime) -> Transaction[None]:
     """Has a job that is queued for later run at this time, if that is sooner."""
     yield (
