@@ -29,7 +29,7 @@ class AuditQuery(PageQuery, frozen=True):
     until: Instant | None = None
 
 
-class ExportQuery(ApiModel, frozen=True):
+class LogExportQuery(ApiModel, frozen=True):
     """The part of the log that is exported."""
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -114,7 +114,7 @@ async def prove_call(request: ApiRequest, call_id: str) -> dict[str, Any]:
 
 
 @resource.get("/v1/audit/export", permission="operate", media_type=JSON_LINES)
-async def export_audit_log(request: ApiRequest, query: ExportQuery) -> bytes:
+async def export_audit_log(request: ApiRequest, query: LogExportQuery) -> bytes:
     """Get the rows of all tenants in their order, a JSON object to a line, from a row on: for whoever keeps a copy."""
     await request.app.flush()
     lines = StreamingResponse(_lines(request, query.after), media_type=JSON_LINES)
