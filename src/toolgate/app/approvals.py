@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.app.facets import CallableFacet
 from toolgate.errors import CallError
+from toolgate.gates.approval.grants import MOST_LISTED
 from toolgate.gates.approval.questions import ANSWERS_PAGE
 from toolgate.gates.approval.request import (
     Answer,
@@ -39,9 +40,15 @@ class ApprovalsFacet(CallableFacet):
         False, or None for "I can't say". Where nobody answers, a call that must be asked about ends as pending."""
         self._parts.consent.add(approver)
 
-    async def get(self, id: str, tenant: str) -> Approval:
-        """Gives one question of a tenant, and what became of it. Raises `ToolgateError` if there is none."""
+    async def get(self, id: str, tenant: str | None) -> Approval:
+        """Gives one question of a tenant, or of any (None), as an approver is shown it, and what became of it. Raises
+        `ToolgateError` if there is none."""
         return await self._parts.consent.questions.show(id, tenant)
+
+    async def on_record(self, id: str, tenant: str | None, user: str | None = None) -> Approval:
+        """Gives one question of a tenant, or of any (None), as records hold it, with what looks like a secret masked; of one
+        user, if one is named. Raises `ToolgateError` if there is none."""
+        return await self._parts.consent.questions.status(id, tenant, user)
 
     async def state(self, id: str, tenant: str) -> State:
         """Gives what became of a question of a tenant, without what its approver must see."""
@@ -110,14 +117,16 @@ class ApprovalsFacet(CallableFacet):
         *,
         state: State | None = "waiting",
         actor: Actor | None = None,
+        tool: str | None = None,
+        user: str | None = None,
         limit: int = ANSWERS_PAGE,
         after: str | None = None,
         all_tenants: bool = False,
     ) -> list[Approval]:
-        """Gives the questions of the actor's tenant, or of all, oldest first: at most `limit`, beginning after the id
-        `after`."""
+        """Gives the questions of the actor's tenant, or of all, oldest first: about a tool, and asked by a user, or by any;
+        at most `limit`, beginning after the id `after`."""
         tenant = None if all_tenants else (actor or LOCAL).tenant
-        return await self._parts.consent.questions.list(tenant, state, limit=limit, after=after)
+        return await self._parts.consent.questions.list(tenant, state, tool=tool, user=user, limit=limit, after=after)
 
 
 class GrantsFacet(CallableFacet):
@@ -134,9 +143,10 @@ class GrantsFacet(CallableFacet):
         reason: str | None = None,
         by: Actor | None = None,
         operation: str | None = None,
+        through: str = "python",
     ) -> Grant:
         """Agrees ahead of time to calls of a tool by an actor; never to destructive ones. `by`: who agrees; without it, the
-        person at this machine. `operation`: of a tool that has several, the one that is agreed to."""
+        person at this machine. `operation`: of a tool that has several, the one that is agreed to. `through`: the door."""
         actor = actor or LOCAL
         by = by or Actor(actor.tenant, user=LOCAL.user)
         entry = self._parts.catalog.resolve(tool, actor.tenant)
@@ -144,7 +154,13 @@ class GrantsFacet(CallableFacet):
             if operation not in entry.operations:
                 raise ApprovalError(f"{tool} is granted by operation: name one of {', '.join(entry.operations)}.")
             entry = entry.operations[operation]
-        return await self._parts.consent.grants.make(entry, terms, actor, by, session=session, reason=reason)
+        make = self._parts.consent.grants.make
+        return await make(entry, terms, actor, by, session=session, reason=reason, through=through)
+
+    async def get(self, id: str, tenant: str | None, user: str | None = None) -> Grant:
+        """Gives one grant of a tenant, or of any (None); for one user, if one is named. Raises `ToolgateError` if there is
+        none."""
+        return await self._parts.consent.grants.get(id, tenant, user)
 
     async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
         """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
@@ -155,6 +171,19 @@ class GrantsFacet(CallableFacet):
         """Takes a grant back: it holds for no call from now on, in any process."""
         return await self._parts.consent.grants.revoke(id, actor or LOCAL)
 
-    async def list(self, *, active: bool = True, actor: Actor | None = None) -> list[Grant]:
-        """Gives the grants of the actor's tenant: those that hold now, or all that there were."""
-        return await self._parts.consent.grants.list((actor or LOCAL).tenant, active=active)
+    async def list(
+        self,
+        *,
+        active: bool = True,
+        actor: Actor | None = None,
+        tool: str | None = None,
+        user: str | None = None,
+        limit: int = MOST_LISTED,
+        after: str | None = None,
+        all_tenants: bool = False,
+    ) -> list[Grant]:
+        """Gives the grants of the actor's tenant, or of all, oldest first: those that hold now, or all that there were; of a
+        tool, and for a user, or for any; at most `limit`, beginning after the id `after`."""
+        tenant = None if all_tenants else (actor or LOCAL).tenant
+        listing = self._parts.consent.grants.list
+        return await listing(tenant, active=active, tool=tool, user=user, limit=limit, after=after)

@@ -11,7 +11,7 @@ from toolgate.app.deprecated import warn_of_call
 from toolgate.errors import InvalidInput
 from toolgate.model import LOCAL, Actor
 from toolgate.store import budgets, idempotency
-from toolgate.store.budgets import BudgetRow, By, CostLine
+from toolgate.store.budgets import BudgetRow, By, CostLine, UsageBy, UsageLine
 from toolgate.store.database import now
 from toolgate.tasks import uninterrupted
 from toolgate.threads import to_thread
@@ -47,6 +47,10 @@ class BudgetsFacet(Facet):
         """Gives the budgets as they are on record."""
         return await self._parts.store.read(budgets.list_budgets())
 
+    async def get(self, id: str) -> BudgetRow | None:
+        """Gives a budget as it is on record; None: there is none of this id."""
+        return await self._parts.store.read(budgets.get_budget(id))
+
     @uninterrupted
     async def remove(self, id: str, *, actor: Actor | None = None) -> bool:
         """Removes a budget; gives whether there was one."""
@@ -65,6 +69,12 @@ class BudgetsFacet(Facet):
         already = await self._parts.budgets.spent_already(budget)
         await self._parts.store_sync.change(budgets.set_budget(budget, already))
         await self._parts.events.record("budget.set", actor or LOCAL, budget.tool or "", {"budget": budget._asdict()})
+
+    async def usage(
+        self, by: UsageBy = "day", *, since: datetime | None = None, tenant: str | None = None, user: str | None = None
+    ) -> "list[UsageLine]":
+        """Gives how many calls ended, and how; by day, tool or user; without `since`, in the last thirty days."""
+        return await self._parts.budgets.usage(by, since or now() - timedelta(days=30), tenant, user)
 
     async def list(self, tenant: str | None = None) -> "list[BudgetStatus]":
         """Gives what of every budget is spent and reserved; of one tenant, or of all."""
@@ -111,6 +121,10 @@ class UndoFacet(CallableFacet):
     async def calls(self, beginning: str, actor: Actor | None = None) -> "list[str]":
         """Gives the ids of the actor's calls that can be undone and begin so."""
         return await self._parts.journal.calls(beginning, actor or LOCAL)
+
+    async def is_possible(self, call_id: str, *, actor: Actor | None = None) -> bool:
+        """Tells whether there are backups of files that a call of the actor's user changed, and that were not put back."""
+        return await self._parts.journal.has_backups(call_id, actor or LOCAL)
 
     async def preview(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> "list[Undone]":
         """Gives what `revert` would do, and does nothing."""

@@ -77,7 +77,7 @@ class KeysFacet(Facet):
 
         Args:
             name: The key's name, of which a tenant has one.
-            actor: For whom its holder acts.
+            actor: For whom its holder acts. Its user is `own_user(name)` where nobody says which.
             lasting: How long it is valid; without it, until it is revoked.
             roles: What its holder may do over HTTP.
             may_approve: Whoever sits at the client may approve its calls there.
@@ -133,15 +133,24 @@ class KeysFacet(Facet):
             known = await self._parts.store.read(table.find(id))
             if known:
                 raise KeyRefused(f"The key {id[:64]} is revoked already.", category="conflict")
-            raise KeyRefused(f"There is no key with the id {id[:64]!r}: see toolgate keys list.", category="missing")
+            raise _no_key(id)
         await self._parts.announce()
         await self._parts.store_sync.refresh()
         await self._note("key.revoked", revoked, by)
         return revoked
 
-    async def list(self, tenant: str | None = None) -> list[ApiKey]:
-        """Gives all keys, or those of a tenant; oldest first."""
-        return await self._parts.store.read(table.listed(tenant))
+    async def get(self, id: str, tenant: str | None = None) -> ApiKey:
+        """Gives a key: of a tenant, or of any. Raises `KeyRefused` if there is none."""
+        found = await self._parts.store.read(table.find(id))
+        if found is None or tenant not in (None, found[0].actor.tenant):
+            raise _no_key(id)
+        return found[0]
+
+    async def list(self, tenant: str | None = None, *, limit: int | None = None, after: str | None = None) -> list[ApiKey]:
+        """Gives all keys, or those of a tenant; oldest first: at most `limit`, beginning after the id `after`."""
+        start = None if after is None else await self.get(after, tenant)
+        since = None if start is None else (start.created_at, start.id)
+        return await self._parts.store.read(table.listed(tenant, most=limit, since=since))
 
     async def any(self) -> bool:
         """Tells whether there is a key that would be taken."""
@@ -274,6 +283,10 @@ def check_unused(key: ApiKey, known: Iterable[ApiKey], *, same_user: bool) -> No
             earlier = other
     if earlier is not None and key.actor.user == own_user(key.name) and not same_user:
         raise _would_inherit(key, earlier)
+
+
+def _no_key(id: str) -> KeyRefused:
+    return KeyRefused(f"There is no key with the id {id[:64]!r}: see toolgate keys list.", category="missing")
 
 
 def _taken(key: ApiKey, holder: ApiKey) -> KeyRefused:

@@ -32,9 +32,10 @@ class PolicyFacet(Facet):
         """Gives what the policy says to an action, without doing it."""
         return await self._parts.guard.decide(actor, action, tool, **about)
 
-    async def documents(self) -> dict[str, Any]:
-        """Gives the data that the policy decides by."""
-        return self._parts.policy.data.whole()
+    async def documents(self, tenant: str | None = None) -> dict[str, Any]:
+        """Gives the data that the policy decides by: all of it, or the part that concerns one tenant."""
+        data = self._parts.policy.data
+        return data.whole() if tenant is None else data.of_tenant(tenant)
 
     async def reload(self) -> None:
         """Reads the policy's file again. One that is wrong is refused, and the policy in force stays."""

@@ -50,13 +50,15 @@ class SecretsFacet(Facet):
             raise StoreError(f"Secrets cannot be stored in the {vault.name}: {why_not}.")
 
     @uninterrupted
-    async def remove(self, name: str, owner: Owner, where: str | None = None) -> tuple[str, ...]:
+    async def remove(
+        self, name: str, owner: Owner, where: str | None = None, *, actor: Actor | None = None
+    ) -> tuple[str, ...]:
         """Removes a secret from where it is said to be, or wherever it is kept. Gives where it was."""
         key = key_of(name, owner)
         vaults = self._vaults() if where is None else [self._vault(where)]
         removed = [vault.name for vault in vaults if vault.remove(key)]
         for kept in removed:
-            await self._record("secret.removed", name, owner, kept)
+            await self._record("secret.removed", name, owner, kept, actor)
         return tuple(removed)
 
     async def test(self, tool: str, actor: Actor | None = None) -> CredentialTest:
@@ -112,23 +114,23 @@ class SecretsFacet(Facet):
         advice = "Set secrets.keyring: true." if where == "keyring" else "A database in memory keeps no secrets."
         raise StoreError(f"Secrets in the {where} are not in use here.", suggestion=advice)
 
-    async def _record(self, action: str, name: str, owner: Owner, source: str) -> None:
+    async def _record(self, action: str, name: str, owner: Owner, source: str, actor: Actor | None) -> None:
         details: dict[str, Any] = {
             "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user,
             "for_servers": owner.space == SERVERS, "source": source,
         }  # fmt: skip
-        await self._parts.events.record(action, LOCAL, "", details)
+        await self._parts.events.record(action, actor or LOCAL, "", details)
 
     def list(self) -> tuple[SecretSource, ...]:
         """Gives the sources that can say what they have, and the secrets in each."""
         return tuple(_source(one) for one in self._parts.secrets.sources if isinstance(one, Readable))
 
     @uninterrupted
-    async def set(self, name: str, value: str, owner: Owner, where: str = "file") -> None:
+    async def set(self, name: str, value: str, owner: Owner, where: str = "file", *, actor: Actor | None = None) -> None:
         """Sets a secret for its owner, in the encrypted file or the keyring."""
         self.check_place(where)
         self._vault(where).set(key_of(name, owner), value)
-        await self._record("secret.set", name, owner, where)
+        await self._record("secret.set", name, owner, where, actor)
 
 
 def _takes_context(method: Any) -> bool:

@@ -16,6 +16,7 @@ from toolgate.registry.export import Shape, export
 from toolgate.store import catalog as table
 from toolgate.store.tool_health import HealthRow
 from toolgate.tasks import uninterrupted
+from toolgate.threads import to_thread
 from toolgate.trust import replace_file
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class FlagScope(TypedDict, total=False):
 
 
 MAX_KEPT_LISTS = 1_000
+MAX_LISTED_FLAGS = 10_000
+"""Flags that are listed at once, if nothing else is said."""
 
 
 class AddedTool(NamedTuple):
@@ -79,6 +82,13 @@ class ToolsFacet(CallableFacet):
             self._listed.clear()
         self._listed[id(tools)] = tools, listed
         return listed
+
+    async def search(self, query: str, actor: Actor | None = None, *, limit: int = 10) -> "list[tuple[Tool, float]]":
+        """Gives the tools that an actor may see in which words of a query are found, best first, each with a score from 0 to
+        1."""
+        from toolgate.registry.search import rank
+
+        return (await to_thread(rank, query, await self._permitted(actor or LOCAL)))[:limit]
 
     async def export(self, shape: Shape, actor: Actor | None = None) -> list[dict[str, Any]]:
         """Gives the tools that an actor may see in the shape that a model's API or an MCP client takes."""
@@ -282,6 +292,24 @@ class ToolsFacet(CallableFacet):
         await self._parts.events.record("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
         return tool
 
+    @uninterrupted
+    async def remove_dynamic(self, name: str, actor: Actor | None = None) -> Tool:
+        """Removes a tool of the actor's tenant that was registered at run time, at once and in every process.
+
+        Raises `CallError`: TOOL_NOT_FOUND, or PERMISSION_DENIED without the permission tool.enable; `DefinitionError` for
+        a tool of another source.
+        """
+        actor = actor or LOCAL
+        tool = self._parts.catalog.resolve(name, actor.tenant).tool
+        if tool.source != "dynamic" or tool.tenant != actor.tenant:
+            raise DefinitionError(name, [Fault("source", f"a tool of source {tool.source} is removed where it comes from")])
+        decision = await self._parts.guard.decide(actor, "tool.enable", name)
+        if not decision.allow:
+            raise Denied("PERMISSION_DENIED", f"Removing {name} is not permitted: {decision.reason}.")
+        await self._parts.store_sync.change(table.remove_dynamic(name, actor.tenant))
+        await self._parts.events.record("tool.unregistered", actor, name, {})
+        return tool
+
     # -- for whom they are enabled
 
     async def enable(self, tool: str, **flag: Unpack[FlagScope]) -> None:
@@ -302,8 +330,10 @@ class ToolsFacet(CallableFacet):
         persona: str | None = None,
         reason: str | None = None,
         actor: Actor | None = None,
+        by_operator: bool = True,
     ) -> None:
-        """Enables or disables a tool, as `enable` and `disable` do. None takes the flag away again.
+        """Enables or disables a tool, as `enable` and `disable` do. None takes the flag away again. `by_operator`: False for
+        an admin of the tenant, who neither changes what an operator set nor enables what is disabled for everybody.
 
         Raises `CallError`: TOOL_NOT_FOUND, or PERMISSION_DENIED for a tool that `enforcement` keeps enabled.
         """
@@ -315,18 +345,37 @@ class ToolsFacet(CallableFacet):
             tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
         if enabled is False and self._parts.catalog.is_enforced(tool):
             raise Denied("PERMISSION_DENIED", f"Cannot disable tool: {tool} (enforced by enterprise policy).")
+        if not by_operator and (tenant is None or (enabled and not self._parts.catalog.is_on(tool))):
+            raise Denied("PERMISSION_DENIED", f"Only an operator may do this: {tool} is switched for everybody.")
         if tenant is not None:
-            change = table.set_tenant_flags([(tenant, tool, enabled)])
+            change = table.set_tenant_flags([(tenant, tool, enabled)], by_operator=by_operator)
         elif persona is not None:
             change = table.set_persona_restriction(persona, tool, enabled is not False, reason)
         elif enabled is None:
             change = table.set_enabled(tool, entry.tool.enabled, None)
         else:
             change = table.set_enabled(tool, enabled, actor.user)
-        await self._parts.store_sync.change(change)
+        try:
+            await self._parts.store_sync.change(change)
+        except table.OperatorsFlag:
+            raise Denied("PERMISSION_DENIED", f"An operator set the flag of {tool} for this tenant.") from None
         action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
         details = {"for_tenant": tenant, "for_persona": persona, "reason": reason}
         await self._parts.events.record(action, actor, tool, details)
+
+    async def flags(
+        self,
+        scope: table.FlaggedFor = "tenant",
+        whose: str | None = None,
+        *,
+        tool: str | None = None,
+        limit: int = MAX_LISTED_FLAGS,
+        after: tuple[str, str] | None = None,
+    ) -> "list[table.FlagRow]":
+        """Gives the flags of tenants, of personas or for everybody: of one tenant or persona, or of all; of one tool, or of
+        all; at most `limit`, beginning after that of a tenant or persona and tool."""
+        await self._parts.catalog_sync.save()
+        return await self._parts.store.read(table.listed_flags(scope, whose, limit, after, tool))
 
     @uninterrupted
     async def set_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:

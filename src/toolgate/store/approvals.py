@@ -285,12 +285,21 @@ STATE_SQL = {
 
 
 def listed(
-    tenant: str | None, state: str | None, at: datetime, most: int, since: tuple[datetime, str] | None = None
+    tenant: str | None,
+    state: str | None,
+    at: datetime,
+    most: int,
+    since: tuple[datetime, str] | None = None,
+    *,
+    tool: str | None = None,
+    user: str | None = None,
 ) -> Transaction[list[ApprovalRow]]:
-    """Questions of a tenant or of all (None), oldest first: those in one state (see STATE_SQL), or all; from the start, or
-    those after one, given by its instant and id."""
+    """Questions of a tenant or of all (None), oldest first: those in one state (see STATE_SQL), or all; about one tool, and
+    asked by one user, or by any; from the start, or those after one, given by its instant and id."""
     chosen = [STATE_SQL[state] if state is not None else "TRUE", _owned(tenant)]
-    values: dict[str, Any] = {"moment": at, "most": most, "tenant": tenant}
+    values: dict[str, Any] = {"moment": at, "most": most, "tenant": tenant, "tool": tool, "user": user}
+    chosen += ["tool_name = :tool"] if tool is not None else []
+    chosen += ["user_id = :user"] if user is not None else []
     if since is not None:
         chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
         values["since"], values["last"] = since

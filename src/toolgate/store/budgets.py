@@ -13,6 +13,7 @@ from toolgate.store.sql import made, select, upsert
 
 Period = Literal["day", "month"]
 By = Literal["tool", "user", "persona", "tenant", "day"]
+UsageBy = Literal["day", "tool", "user"]
 
 EACH = "*"
 """In a budget: whichever there are, each on its own."""
@@ -56,16 +57,38 @@ class CostLine(NamedTuple):
     nano: int
 
 
+class UsageLine(NamedTuple):
+    """Calls that ended, counted together."""
+
+    name: str | None
+    """The tool or user; or the first quarter of an hour since 1970 of what is counted."""
+    tenant: str | None
+    calls: int
+    successes: int
+    failures: int
+    """Calls that failed or took too long."""
+    denied: int
+    nano: int
+    tokens: int
+
+
 # -- the budgets
+
+
+_COLUMNS = "id, tenant_id, persona_id, user_id, tool_name, period, cap, timezone, until, updated_by"
 
 
 def list_budgets() -> Transaction[list[BudgetRow]]:
     rows = yield (
-        "SELECT id, tenant_id, persona_id, user_id, tool_name, period, cap, timezone, until, updated_by FROM budgets "
-        "ORDER BY tenant_id, persona_id, user_id, tool_name, period",
+        f"SELECT {_COLUMNS} FROM budgets ORDER BY tenant_id, persona_id, user_id, tool_name, period",
         {},
     )
     return [made(BudgetRow, (*row, None)) for row in rows]
+
+
+def get_budget(id: str) -> Transaction[BudgetRow | None]:
+    rows = yield f"SELECT {_COLUMNS} FROM budgets WHERE id = :id", {"id": id}
+    return made(BudgetRow, (*rows[0], None)) if rows else None
 
 
 class SpentBefore(NamedTuple):
@@ -179,3 +202,23 @@ def usage(by: By, since: datetime, tenant: str | None = None) -> Transaction[lis
         {"since": int(since.timestamp() * 1_000_000), "tenant": tenant},
     )
     return [CostLine(None if row[1] is None else str(row[1]), row[0], int(row[2]), int(row[3])) for row in rows]
+
+
+def calls_ended(
+    by: UsageBy, since: datetime, tenant: str | None = None, user: str | None = None
+) -> Transaction[list[UsageLine]]:
+    """Counts the calls that ended since then, and how: of a tenant, and of a user of it, or of all."""
+    whose, name = _GROUPS[by]
+    chosen = ["at >= :since"]
+    chosen += ["tenant_id = :tenant"] if tenant is not None else []
+    chosen += ["user_id = :user"] if user is not None else []
+    counts = ", ".join(
+        f"SUM(CASE WHEN status IN ({states}) THEN 1 ELSE 0 END)"
+        for states in ("'success'", "'failure', 'timeout'", "'denied'")
+    )
+    rows = yield (
+        f"SELECT {name} AS name, {whose} AS whose, COUNT(*), {counts}, SUM(nano), SUM(tokens) FROM call_usage "
+        f"WHERE {' AND '.join(chosen)} GROUP BY whose, name",
+        {"since": int(since.timestamp() * 1_000_000), "tenant": tenant, "user": user},
+    )
+    return [UsageLine(None if row[0] is None else str(row[0]), row[1], *(int(count) for count in row[2:])) for row in rows]

@@ -6,11 +6,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from toolgate.store.database import Transaction, now
-from toolgate.store.sql import insert, select, upsert, value
+from toolgate.store.sql import insert, is_any, select, upsert, value
 
 BATCH = 200
 GLOBAL_DENY = "global_tool_deny"
 PolicyList = Literal["global_tool_deny", "code_execution_restricted_tenants"]
+FlaggedFor = Literal["tenant", "persona", "everybody"]
 
 
 class CatalogRow(NamedTuple):
@@ -40,6 +41,22 @@ class DynamicRow(NamedTuple):
     input_schema: str
     definition: str
     enabled: bool
+
+
+class FlagRow(NamedTuple):
+    """A flag of a tool."""
+
+    whose: str
+    """The tenant or persona; empty for everybody."""
+    tool: str
+    enabled: bool
+    reason: str | None
+    by_operator: bool
+    """True: an operator set it, and the tenant's admins do not change it."""
+
+
+class OperatorsFlag(Exception):
+    """The flag was set by an operator."""
 
 
 class Flags(msgspec.Struct):
@@ -120,16 +137,53 @@ def set_enabled(tool: str, enabled: bool, by: str | None) -> Transaction[None]:
     yield from changed()
 
 
-def set_tenant_flags(rows: Iterable[tuple[str, str, bool | None]]) -> Transaction[None]:
-    """Switches tools for tenants: (tenant, tool, enabled), or None to go back to what holds for everybody."""
+def set_tenant_flags(rows: Iterable[tuple[str, str, bool | None]], *, by_operator: bool = True) -> Transaction[None]:
+    """Switches tools for tenants: (tenant, tool, enabled), or None to go back to what holds for everybody. Raises
+    OperatorsFlag if an admin would change what an operator set."""
     for tenant, tool, enabled in rows:
         key = {"tenant": tenant, "tool": tool}
+        if not by_operator and (yield from _is_operators(key)):
+            raise OperatorsFlag
         if enabled is None:
             yield "DELETE FROM tenant_tool_flags WHERE tenant_id = :tenant AND tool_name = :tool", key
         else:
-            row = {"tenant_id": tenant, "tool_name": tool, "enabled": enabled, "updated_at": now()}
+            row = {
+                "tenant_id": tenant, "tool_name": tool, "enabled": enabled, "updated_at": now(), "by_operator": by_operator,
+            }  # fmt: skip
             yield upsert("tenant_tool_flags", row, ("tenant_id", "tool_name"))
     yield from changed()
+
+
+def _is_operators(key: dict[str, str]) -> Transaction[bool]:
+    return is_any("SELECT 1 FROM tenant_tool_flags WHERE tenant_id = :tenant AND tool_name = :tool AND by_operator", key)
+
+
+_FLAGS: dict[FlaggedFor, str] = {
+    "tenant": "SELECT tenant_id AS whose, tool_name AS tool, enabled, NULL AS reason, by_operator FROM tenant_tool_flags",
+    "persona": "SELECT persona_id AS whose, tool_name AS tool, allowed AS enabled, reason, TRUE AS by_operator "
+    "FROM persona_tool_restrictions",
+    "everybody": "SELECT '' AS whose, name AS tool, enabled, NULL AS reason, TRUE AS by_operator FROM tool_catalog "
+    "WHERE enabled_by IS NOT NULL",
+}
+
+
+def listed_flags(
+    scope: FlaggedFor,
+    whose: str | None,
+    most: int,
+    after: tuple[str, str] | None = None,
+    tool: str | None = None,
+) -> Transaction[list[FlagRow]]:
+    """The flags of tenants, of personas or for everybody, by whose they are and by tool: of one tenant or persona, or of
+    all (None); from the start, or after one; of one tool, or of all."""
+    chosen, values = ["TRUE"], {"most": most, "whose": whose, "tool": tool}
+    chosen += ["whose = :whose"] if whose is not None else []
+    chosen += ["tool = :tool"] if tool is not None else []
+    if after is not None:
+        chosen.append("(whose > :after_whose OR (whose = :after_whose AND tool > :after_tool))")
+        values["after_whose"], values["after_tool"] = after
+    where = f"WHERE {' AND '.join(chosen)} ORDER BY whose, tool LIMIT :most"
+    return select(FlagRow, f"({_FLAGS[scope]}) AS flags", where, values)
 
 
 def set_persona_restriction(persona: str, tool: str, allowed: bool, reason: str | None) -> Transaction[None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolgate.store.database import Transaction
 from toolgate.store.sql import columns, insert, is_any, made, select, select_one
@@ -98,20 +98,35 @@ def put_back(id: str, estimate: int) -> Transaction[None]:
     )
 
 
-def get(id: str, tenant: str) -> Transaction[GrantRow | None]:
-    return select_one(GrantRow, "grants", "WHERE id = :id AND tenant_id = :tenant", {"id": id, "tenant": tenant})
+def get(id: str, tenant: str | None) -> Transaction[GrantRow | None]:
+    """One grant: of a tenant, or whatever its tenant (None)."""
+    owned = "" if tenant is None else " AND tenant_id = :tenant"
+    return select_one(GrantRow, "grants", f"WHERE id = :id{owned}", {"id": id, "tenant": tenant})
 
 
-def listed(tenant: str, at: datetime, most: int, *, active: bool) -> Transaction[list[GrantRow]]:
-    """The latest grants of a tenant, oldest first: those that hold now, or all."""
-    chosen = VALID if active else "TRUE"
-    rows = yield from select(
-        GrantRow,
-        "grants",
-        f"WHERE tenant_id = :tenant AND {chosen} ORDER BY created_at DESC, id DESC LIMIT :most",
-        {"tenant": tenant, "most": most, **instants(at)},
-    )
-    return rows[::-1]
+def listed(
+    tenant: str | None,
+    at: datetime,
+    most: int,
+    since: tuple[datetime, str] | None = None,
+    *,
+    active: bool,
+    tool: str | None = None,
+    user: str | None = None,
+) -> Transaction[list[GrantRow]]:
+    """Grants of a tenant or of all (None), oldest first: those that hold now, or all; of one tool, and for one user, or any;
+    from the start, or those after one, given by its instant and id."""
+    chosen = [VALID] if active else ["TRUE"]
+    values: dict[str, Any] = {"most": most, **instants(at)}
+    for column, wanted in (("tenant_id", tenant), ("tool_name", tool), ("user_id", user)):
+        if wanted is not None:
+            chosen.append(f"{column} = :{column}")
+            values[column] = wanted
+    if since is not None:
+        chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
+        values["since"], values["last"] = since
+    where = f"WHERE {' AND '.join(chosen)} ORDER BY created_at, id LIMIT :most"
+    return select(GrantRow, "grants", where, values)
 
 
 def revoke(id: str, tenant: str, by: str, at: datetime) -> Transaction[bool]:

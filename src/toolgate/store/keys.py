@@ -83,10 +83,18 @@ def find(id: str) -> Transaction[tuple[ApiKey, str] | None]:
     return (_key(rows[0][:-1]), rows[0][-1]) if rows else None
 
 
-def listed(tenant: str | None = None) -> Transaction[list[ApiKey]]:
-    """All keys, or those of a tenant; oldest first."""
-    where = "" if tenant is None else "WHERE tenant_id = :tenant "
-    rows = yield f"SELECT {KEY_COLUMNS} FROM api_keys {where}ORDER BY created_at, id", {"tenant": tenant}
+def listed(
+    tenant: str | None = None, *, most: int | None = None, since: tuple[datetime, str] | None = None
+) -> Transaction[list[ApiKey]]:
+    """All keys, or those of a tenant; oldest first. At most so many, and after one that is given by its instant and id."""
+    values: dict[str, Any] = {"tenant": tenant, "most": most}
+    chosen = ["TRUE" if tenant is None else "tenant_id = :tenant"]
+    if since is not None:
+        chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
+        values["since"], values["last"] = since
+    page = "" if most is None else " LIMIT :most"
+    where = f"WHERE {' AND '.join(chosen)} ORDER BY created_at, id{page}"
+    rows = yield f"SELECT {KEY_COLUMNS} FROM api_keys {where}", values
     return [_key(row) for row in rows]
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from toolgate.errors import ToolgateError
+from toolgate.errors import ErrorCategory, ToolgateError
 from toolgate.store.journal import BackupRow
 from toolgate.undo import filesystem
 from toolgate.undo.filesystem import ABSENT, DIRECTORY
@@ -24,9 +24,13 @@ MOST_TROUBLES = 5
 class NotUndone(ToolgateError):
     """The call can't be undone."""
 
+    category: ErrorCategory = "conflict"
+
 
 class NoBackup(NotUndone):
     """There is nothing to undo."""
+
+    category = "missing"
 
 
 class Undone(NamedTuple):

@@ -1,9 +1,7 @@
 """`toolgate tools`: what there is, what it costs a model to read, and who has it."""
 
-import re
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from textwrap import shorten
 from typing import Annotated, Any, Literal
 
@@ -19,16 +17,11 @@ from toolgate.cli.tools.custom import add, new, test
 from toolgate.cli.tools.info import info
 from toolgate.errors import StoreError, plural
 from toolgate.extras import install_command
-from toolgate.model import LOCAL, SOURCES, Source, Tool
+from toolgate.model import LOCAL, SOURCES, Source
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.export import is_exact
+from toolgate.registry.search import rank
 
-NAME_WEIGHT, TAG_WEIGHT, CATEGORY_WEIGHT, DESCRIPTION_WEIGHT = 4.0, 3.0, 2.0, 1.0
-"""The worth of a word by where it is found."""
-EXACT, BEGINS, INSIDE = 1.0, 0.8, 0.5
-ALIKE = 0.75
-"""The likeness from which one word counts as a misspelling of another."""
-_WORDS = re.compile(r"[a-z0-9]+")
 BAR_SCALE = 1000
 """Tokens that fill a bar, unless a tool has more."""
 USAGE = """
@@ -177,7 +170,7 @@ async def search(
     """Find tools by words in their names, tags and descriptions."""
     async with opened(ctx) as app:
         known = {tool.name: tool for tool in await listed(app, whose.actor) if tool.on}
-    ranked = _rank(" ".join(query), (tool.entry.tool for tool in known.values()))
+    ranked = rank(" ".join(query), (tool.entry.tool for tool in known.values()))
     found = [(known[tool.name], score) for tool, score in ranked[:limit]]
     return listing(
         {"tools": [{**tool.to_dict(), "score": score} for tool, score in found]},
@@ -185,48 +178,6 @@ async def search(
         [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
         none="No tool was found. `toolgate tools list` shows them all.",
     )
-
-
-def _rank(query: str, tools: Iterable[Tool]) -> list[tuple[Tool, float]]:
-    """The tools in which words of the query are found, best first, with a score from 0 to 1."""
-    wanted = list(dict.fromkeys(_words(query)))
-    scored = [(tool, round(_score(wanted, tool), 4)) for tool in tools] if wanted else []
-    return sorted([(tool, score) for tool, score in scored if score], key=lambda found: (-found[1], found[0].name))
-
-
-def _score(wanted: list[str], tool: Tool) -> float:
-    fields = list(_search_fields(tool))
-    best = [max((weight * _likeness(word, other) for other, weight in fields), default=0.0) for word in wanted]
-    return sum(best) / (NAME_WEIGHT * len(wanted))
-
-
-def _search_fields(tool: Tool) -> Iterator[tuple[str, float]]:
-    yield tool.name.lower(), NAME_WEIGHT
-    for text, weight in (
-        (tool.name, NAME_WEIGHT),
-        (" ".join(tool.tags), TAG_WEIGHT),
-        (tool.category, CATEGORY_WEIGHT),
-        (tool.description, DESCRIPTION_WEIGHT),
-        (" ".join(capability.action for capability in tool.capabilities), DESCRIPTION_WEIGHT),
-    ):
-        yield from ((word, weight) for word in set(_words(text)))
-
-
-def _likeness(wanted: str, word: str) -> float:
-    if wanted == word:
-        return EXACT
-    if len(wanted) >= 2 and word.startswith(wanted):
-        return BEGINS
-    if len(wanted) >= 3 and wanted in word:
-        return INSIDE
-    if len(wanted) < 4 or len(word) < 4 or abs(len(wanted) - len(word)) > 2:
-        return 0.0
-    alike = SequenceMatcher(None, wanted, word)
-    return INSIDE * alike.ratio() if alike.quick_ratio() >= ALIKE and alike.ratio() >= ALIKE else 0.0
-
-
-def _words(text: str) -> list[str]:
-    return _WORDS.findall(text.lower())
 
 
 @group.command("export")

@@ -5,14 +5,16 @@ back, holds for one tool as it was when somebody agreed, and none covers what is
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from toolgate.gates.approval.approvers import check_giver, is_own
 from toolgate.gates.approval.records import ApprovalRoom, asked_by
-from toolgate.gates.approval.request import ApprovalError, Grant, GrantTerms, new_id, words
-from toolgate.model import LOCAL, NANO, Actor, Call, Entry
+from toolgate.gates.approval.request import ApprovalError, Grant, GrantTerms, new_id, visible, words
+from toolgate.model import NANO, Actor, Call, Entry
 from toolgate.store import grants
 from toolgate.store.approvals import ApprovalRow
 from toolgate.store.grants import GrantQuery, GrantRow
 
-MOST_LISTED = 500
+MOST_LISTED = 10_000
+"""Grants that are listed at once, if nothing else is said."""
 
 
 class Grants:
@@ -30,11 +32,14 @@ class Grants:
         *,
         session: str | None = None,
         reason: str | None = None,
+        through: str = "python",
     ) -> Grant:
         """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
         if entry.asks is None:
             raise ApprovalError(f"{entry.name} needs no grant: it runs unasked.")
-        self._approvers.check_grant(entry.name, actor, by.user, own=by.user == LOCAL.user)
+        own = is_own(by.user, through)
+        check_giver(by.user, own=own)
+        self._approvers.check_grant(entry.name, actor, by.user, own=own)
         where = self._workspace(Call("", entry.name, None, actor, session))
         row = draft(
             entry.name, entry.fingerprint, entry.destructive, terms, actor, session, where, by.user, words(reason),
@@ -51,10 +56,29 @@ class Grants:
         }  # fmt: skip
         await self._note("grant.made", by, row.tool_name, details)
 
-    async def list(self, tenant: str, *, active: bool = True) -> list[Grant]:
-        """The grants of a tenant, oldest first: those that hold now, or all that there were."""
-        rows = await self._store.read(grants.listed(tenant, self._clock(), MOST_LISTED, active=active))
-        return [shown(row) for row in rows]
+    async def list(
+        self,
+        tenant: str | None,
+        *,
+        active: bool = True,
+        tool: str | None = None,
+        user: str | None = None,
+        limit: int = MOST_LISTED,
+        after: str | None = None,
+    ) -> list[Grant]:
+        """A page of the grants of a tenant, or of all tenants (None), oldest first: those that hold now, or all that there
+        were; of a tool, and for a user, or for any. The next page comes after the last id of this one."""
+        start = None if after is None else await self.get(after, tenant)
+        since = None if start is None else (start.created_at, start.id)
+        wanted = grants.listed(tenant, self._clock(), limit, since, active=active, tool=tool, user=user)
+        return [shown(row) for row in await self._store.read(wanted)]
+
+    async def get(self, id: str, tenant: str | None, user: str | None = None) -> Grant:
+        """One grant of a tenant, or of any (None); for one user, if one is named."""
+        row = await self._store.read(grants.get(id, tenant)) if id.isprintable() else None
+        if row is None or user not in (None, row.user_id):
+            raise _missing(id)
+        return shown(row)
 
     async def covering(self, call: Call, entry: Entry, estimate: int, fingerprint: str) -> Sequence[Grant]:
         """The grants that are for such a call, whether or not they have room for it."""
@@ -87,15 +111,19 @@ class Grants:
         done = await self._store.transact(grants.revoke(id, by.tenant, by.user, self._clock()))
         row = await self._store.read(grants.get(id, by.tenant))
         if row is None:
-            raise ApprovalError(
-                f"There is no grant {id:.64} of this tenant.",
-                suggestion="`toolgate grants list` shows them.",
-                category="missing",
-            )
+            raise _missing(id)
         if not done:
             raise ApprovalError(f"Grant {row.id} was revoked already, by {row.revoked_by}.", category="conflict")
         await self._note("grant.revoked", by, row.tool_name, {"grant": row.id, "uses": row.uses, "spent": row.spent})
         return shown(row)
+
+
+def _missing(id: str) -> ApprovalError:
+    return ApprovalError(
+        f"There is no grant {visible(id)[:64]} of this tenant.",
+        suggestion="`toolgate grants list` shows them.",
+        category="missing",
+    )
 
 
 def draft(

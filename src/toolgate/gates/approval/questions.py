@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.gates.approval.approvers import Terms, is_own
+from toolgate.gates.approval.approvers import Terms, check_giver, is_own
 from toolgate.gates.approval.disclosure import PURPOSE
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
 from toolgate.gates.approval.grants import Grants, draft
@@ -110,7 +110,7 @@ class Questions:
         or if whoever gave it may not (`own`: the door lets its person answer for themselves)."""
         terms = self._must_count(row, answer, by, own=own)
         said = await self._said(row, shown, answer, by, through, used_by)
-        grant = self._granted(row, answer, by)
+        grant = self._granted(row, answer, by, own=own)
         if terms.quorum > 1 and answer.verdict == "approve":
             return await self._vote(row, said, actor, terms.quorum)
         if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
@@ -198,9 +198,10 @@ class Questions:
             )
         return text.decode()
 
-    def _granted(self, row: ApprovalRow, answer: Answer, by: str) -> GrantRow | None:
+    def _granted(self, row: ApprovalRow, answer: Answer, by: str, *, own: bool) -> GrantRow | None:
         if answer.grant is None:
             return None
+        check_giver(by, own=own)
         return draft(
             row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, row.workspace, by,
             words(answer.reason), self._clock(), priced=row.confidence != "unknown",
@@ -217,14 +218,21 @@ class Questions:
         return await self._store.read(approvals.waiting(self._clock()))
 
     async def list(
-        self, tenant: str | None, state: State | None = "waiting", *, limit: int = ANSWERS_PAGE, after: str | None = None
+        self,
+        tenant: str | None,
+        state: State | None = "waiting",
+        *,
+        tool: str | None = None,
+        user: str | None = None,
+        limit: int = ANSWERS_PAGE,
+        after: str | None = None,
     ) -> list[Approval]:
-        """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all. The next
-        page comes after the last id of this one."""
+        """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all; about a
+        tool, and asked by a user, or by any. The next page comes after the last id of this one."""
         at = self._clock()
         start = None if after is None else await self.find(after, tenant)
         since = None if start is None else (start.created_at, start.id)
-        rows = await self._store.read(approvals.listed(tenant, state, at, limit, since))
+        rows = await self._store.read(approvals.listed(tenant, state, at, limit, since, tool=tool, user=user))
         return [approval_of(row, at, self.terms(row)) for row in rows]
 
     async def show(self, id: str, tenant: str | None) -> Approval:
@@ -233,9 +241,9 @@ class Questions:
         shown = await self.shown(row) if state_of(row, at) == "waiting" else None
         return approval_of(row, at, self.terms(row), shown, await self._agreed(row))
 
-    async def status(self, id: str, tenant: str | None) -> Approval:
-        """A question as it is on record."""
-        row = await self.find(id, tenant)
+    async def status(self, id: str, tenant: str | None, user: str | None = None) -> Approval:
+        """A question as it is on record; of one user, if one is named."""
+        row = await self.find(id, tenant, user)
         return approval_of(row, self._clock(), self.terms(row), agreed=await self._agreed(row))
 
     def terms(self, row: ApprovalRow) -> Terms:
@@ -247,9 +255,9 @@ class Questions:
             return ()
         return self._approvers.counted(row.tool_name, asked_by(row), await self._store.read(approvals.votes(row.id)))
 
-    async def find(self, id: str, tenant: str | None) -> ApprovalRow:
+    async def find(self, id: str, tenant: str | None, user: str | None = None) -> ApprovalRow:
         row = await find_row(self._store, id, tenant)
-        if row is None:
+        if row is None or user not in (None, row.user_id):
             raise ApprovalError(
                 f"There is no approval {visible(id)[:64]}{'' if tenant is None else ' of this tenant'}.",
                 suggestion="`toolgate approvals list` shows them.",

@@ -122,6 +122,18 @@ class PolicyData:
             },
         }
 
+    def of_tenant(self, tenant: str) -> Documents:
+        """All that concerns one tenant, without what is said of others and of personas, who are of all tenants."""
+        whole = self.whole()
+        own = {name: {tenant: whole[name].get(tenant, {})} for name in ("tenant_tool_catalog", "tenant_tool_flags")}
+        return {
+            **EMPTY_DOCUMENTS,
+            **own,
+            "tool_catalog": whole["tool_catalog"],
+            "global_tool_deny": whole["global_tool_deny"],
+            "code_execution_restricted_tenants": [tenant] if tenant in self.restricted_tenants else [],
+        }
+
     def _own_tools(self) -> dict[str, dict[str, Any]]:
         own: dict[str, dict[str, Any]] = {}
         for tenant, name in self._tenant_names():

@@ -26,6 +26,7 @@ from toolgate.gates.quota.budget_accounts import (
     period_begin,
     period_of,
     scope_of,
+    usage,
     zone,
 )
 from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, reservable
@@ -36,7 +37,7 @@ from toolgate.pipeline.held_resources import HoldingGate, hold, holds, let_go
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
 from toolgate.store import reservations
-from toolgate.store.budgets import EACH, BudgetRow, By, CostLine, SpentBefore, whose
+from toolgate.store.budgets import EACH, BudgetRow, By, CostLine, SpentBefore, UsageBy, UsageLine, whose
 from toolgate.store.database import Store, now
 from toolgate.store.live_processes import ProcessHeartbeat, alive_since
 from toolgate.store.reservations import AccountBalance, BudgetExceeded, CrossedThreshold
@@ -308,6 +309,10 @@ class Budgets(HoldingGate):
     async def costs(self, by: By, since: datetime, tenant: str | None = None) -> list[CostLine]:
         """The costs of calls since then: the most expensive first, or day by day, in the time zone of the settings."""
         return await costs(self._store, self._zone, by, since, tenant)
+
+    async def usage(self, by: UsageBy, since: datetime, tenant: str | None, user: str | None) -> list[UsageLine]:
+        """The calls that ended since then, and how: the most calls first, or day by day, in the settings' time zone."""
+        return await usage(self._store, self._zone, by, since, tenant, user)
 
 
 class SpendingLimits(HoldingGate):

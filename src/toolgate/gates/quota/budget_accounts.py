@@ -14,7 +14,17 @@ from toolgate.gates.quota.money import MAX_NANO_DOLLARS
 from toolgate.model import LOCAL, NANO, Actor, Entry
 from toolgate.pipeline.usage import dollars
 from toolgate.store import budgets as table
-from toolgate.store.budgets import BUCKET, BudgetRow, By, CostLine, Period, account_name, whose
+from toolgate.store.budgets import (
+    BUCKET,
+    BudgetRow,
+    By,
+    CostLine,
+    Period,
+    UsageBy,
+    UsageLine,
+    account_name,
+    whose,
+)
 from toolgate.store.budgets import EACH as EACH
 from toolgate.store.database import Store, now
 from toolgate.store.reservations import Account
@@ -199,6 +209,28 @@ class BudgetStatus(msgspec.Struct, frozen=True):
         }
 
 
+def _day_of(quarter: str | None, zone: tzinfo) -> str:
+    """The day, as a zone counts days, of a quarter of an hour since 1970."""
+    at = datetime.fromtimestamp(int(quarter or 0) * BUCKET / 1_000_000, UTC)
+    return at.astimezone(zone).date().isoformat()
+
+
+async def usage(
+    store: Store, zone: tzinfo, by: UsageBy, since: datetime, tenant: str | None, user: str | None
+) -> list[UsageLine]:
+    """The calls that ended since then: the most calls first, or day by day as the zone counts days."""
+    await store.flush()
+    lines = await store.read(table.calls_ended(by, since, tenant, user))
+    if by != "day":
+        return sorted(lines, key=lambda line: (-line.calls, line.tenant or "", line.name or ""))
+    days: dict[str, UsageLine] = {}
+    for line in lines:
+        day = _day_of(line.name, zone)
+        before = days.get(day, UsageLine(day, None, 0, 0, 0, 0, 0, 0))
+        days[day] = UsageLine(day, None, *(one + more for one, more in zip(before[2:], line[2:], strict=True)))
+    return [days[day] for day in sorted(days)]
+
+
 async def costs(store: Store, zone: tzinfo, by: By, since: datetime, tenant: str | None) -> list[CostLine]:
     """The costs of calls since then: the most expensive first, or day by day as the zone counts days."""
     await store.flush()
@@ -207,8 +239,7 @@ async def costs(store: Store, zone: tzinfo, by: By, since: datetime, tenant: str
         return sorted(lines, key=lambda line: (-line.nano, -line.calls, line.tenant or "", line.name or ""))
     days: dict[str, CostLine] = {}
     for line in lines:
-        at = datetime.fromtimestamp(int(line.name or 0) * BUCKET / 1_000_000, UTC)
-        day = at.astimezone(zone).date().isoformat()
+        day = _day_of(line.name, zone)
         before = days.get(day, CostLine(day, None, 0, 0))
         days[day] = CostLine(day, None, before.calls + line.calls, before.nano + line.nano)
     return [days[day] for day in sorted(days)]

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolgate.errors import StoreError, ToolgateError
 from toolgate.jsontext import holds_too_much
-from toolgate.mcp.server.identity import Credential
+from toolgate.mcp.server.identity import CREDENTIAL_KEY, Credential
 from toolgate.model import Actor, Outcome
 from toolgate.serve.authentication import check_single
 from toolgate.serve.http.endpoint import (
@@ -61,6 +61,7 @@ class PathHandler:
             allowed = {"allow": self._allowed}
             raise HttpProblem(405, f"{method} is not allowed at this address: use {self._allowed}.", headers=allowed)
         credential = http.authenticator.known(headers) or await http.authenticator.check(scope, headers)
+        scope[CREDENTIAL_KEY] = credential
         if endpoint.permission not in credential.permissions:
             raise forbidden(endpoint.permission)
         fields = _query_fields(scope["query_string"])
@@ -95,7 +96,7 @@ class PathHandler:
             raise HttpProblem(412, "What is at this address has no ETag that If-Match could name.")
         parts = {name: named[name] for name in current.path_parameters}
         if current.query.__struct_fields__:
-            parts["query"] = _converted({}, current.query)
+            parts["query"] = named["query"] if current.query is endpoint.query else _converted({}, current.query)
         found = _reply(current, await current.handle(request, **parts))
         if not _names(request.headers[b"if-match"], _etag(found)):
             raise HttpProblem(412, "It has changed since you read it.", suggestion="Read it again, then decide.")

@@ -1,4 +1,4 @@
-"""/v1/tools: the tools that the caller may see, and calls of them."""
+"""/v1/tools: the tools that the caller may see, and calls of them. `catalog` has the rest of what there is to them."""
 
 import asyncio
 from typing import Annotated, Any, Literal
@@ -36,18 +36,6 @@ class ToolSummary(ApiView, frozen=True):
     source: Source
     version: str
     tags: list[str]
-
-
-class ToolDetail(ApiView, frozen=True):
-    """A tool with its whole definition."""
-
-    name: str
-    enabled: bool
-    """False: flags disable it for this tenant."""
-    tier: Tier
-    """The tier that counts: what is declared can be raised, never lowered."""
-    definition: dict[str, Any]
-    """Everything that was declared: schemas, cost, capabilities, documentation …"""
 
 
 class ToolsQuery(PageQuery, frozen=True):
@@ -118,15 +106,6 @@ async def visible(request: ApiRequest, name: str) -> Entry:
     if entry is None:
         raise HttpProblem(404, "There is no such tool.", suggestion="GET /v1/tools lists them.", code="TOOL_NOT_FOUND")
     return entry
-
-
-@resource.get("/v1/tools/{name}", permission="own")
-async def get_tool(request: ApiRequest, name: str) -> ToolDetail:
-    """Get a tool with its whole definition. One that is hidden from the caller looks missing."""
-    entry = await visible(request, name)
-    is_off = request.app.tools.is_off(entry, request.actor.tenant)
-    definition = entry.tool.model_dump(mode="json", exclude={"tenant"})
-    return ToolDetail(name=entry.name, enabled=not is_off, tier=entry.tier, definition=definition)
 
 
 CALL_ALSO = {
