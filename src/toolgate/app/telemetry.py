@@ -1,5 +1,6 @@
 """Makes the metrics and spans of an App, if they are wanted. Off, nothing of them is even imported."""
 
+import os
 from typing import TYPE_CHECKING
 
 from toolgate.extras import require
@@ -8,6 +9,8 @@ if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
     from toolgate.gates.ledger.otlp import SpanExport
     from toolgate.gates.ledger.telemetry import CallMetrics
+
+ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
 def make_metrics(parts: "Parts") -> "CallMetrics | None":
@@ -29,9 +32,12 @@ def make_tracing(parts: "Parts") -> "SpanExport | None":
     if not (settings.tracing or settings.otlp_url):
         return None
     require("telemetry")
-    from toolgate.gates.ledger.otlp import open_export
     from toolgate.gates.ledger.telemetry import Tracing
 
-    export = open_export(settings.otlp_url)
+    export = None
+    if settings.otlp_url is not None or any(name in os.environ for name in ENDPOINT_VARIABLES):
+        from toolgate.gates.ledger.otlp import SpanExport
+
+        export = SpanExport(settings.otlp_url)
     parts.hooks.add(Tracing(None if export is None else export.provider))
     return export

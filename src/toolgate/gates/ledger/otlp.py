@@ -11,7 +11,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from toolgate.threads import to_thread
 from toolgate.version import VERSION
 
-ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 CLOSE_MILLISECONDS = 5_000
 
 
@@ -19,6 +18,7 @@ class SpanExport:
     """The way of an App's spans to a collector. It is no provider of the whole program, which may have its own."""
 
     def __init__(self, url: str | None) -> None:
+        """`url`: of the collector; None: the variables name it."""
         exporter = OTLPSpanExporter(endpoint=f"{url}/v1/traces") if url is not None else OTLPSpanExporter()
         named = Resource.create({"service.name": "toolgate", "service.version": VERSION})  # OTEL_SERVICE_NAME wins below
         if "OTEL_SERVICE_NAME" in os.environ:
@@ -31,8 +31,3 @@ class SpanExport:
         """Sends what is left, for as long as that may take."""
         await to_thread(self._processor.force_flush, CLOSE_MILLISECONDS)
         await to_thread(self.provider.shutdown)
-
-
-def open_export(url: str | None) -> SpanExport | None:
-    """The way to the collector that a setting or the environment names; None: there is none."""
-    return SpanExport(url) if url is not None or any(name in os.environ for name in ENDPOINT_VARIABLES) else None
