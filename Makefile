@@ -98,6 +98,7 @@ fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff format .
 
 reference: $(READY) ## Write the Python reference, the stages, the list of tools and the picture of the architecture anew, from the source
+	$(BIN)/python -m tests.docs.synchronous_client
 	$(BIN)/python -m tests.docs.python_reference
 	$(BIN)/python -m tests.docs.stages
 	$(BIN)/python -m tests.docs.tool_index
