@@ -58,7 +58,7 @@ class UsageView(ApiView, frozen=True):
     tokens: int
 
 
-class UsageReport(ApiView, frozen=True):
+class UsageSummary(ApiView, frozen=True):
     """The calls that ended, with whatever end."""
 
     by: UsageBy
@@ -104,7 +104,7 @@ async def get_costs(request: ApiRequest, query: CostsQuery) -> CostReport:
 
 
 @resource.get("/v1/usage", permission="own")
-async def get_usage(request: ApiRequest, query: UsageQuery) -> UsageReport:
+async def get_usage(request: ApiRequest, query: UsageQuery) -> UsageSummary:
     """Count calls that ended: by day, tool or user. A caller sees its own."""
     since = query.since or now() - DEFAULT_DAYS
     found = await request.app.budgets.usage(
@@ -117,4 +117,4 @@ async def get_usage(request: ApiRequest, query: UsageQuery) -> UsageReport:
         )
         for one in found[: query.limit]
     ]  # fmt: skip
-    return UsageReport(by=query.by, since=since, lines=lines, omitted=len(found) - len(lines))
+    return UsageSummary(by=query.by, since=since, lines=lines, omitted=len(found) - len(lines))
