@@ -58,6 +58,11 @@ slow: engines ## Run the slow tests
 conformance: engines ## Run the official MCP conformance suite (needs npm)
 	$(BIN)/python -m tests.conformance.run
 
+.PHONY: soak
+SECONDS := 300
+soak: $(READY) ## Mixed load on a server for five minutes, or SECONDS=1800; nothing may fail, grow or be lost
+	$(BIN)/python -m tests.soak.run --seconds $(SECONDS)
+
 .PHONY: test-n8n
 test-n8n: $(READY) ## Install a real n8n from npm, outside of the checkout (3 GB), and run the workflows of examples/n8n in it
 	$(BIN)/python -m tests.n8n.installation

@@ -8,6 +8,7 @@ import argparse
 import sys
 from contextlib import ExitStack
 
+import http_rows
 import jobs
 import mcp_rows
 import memory
@@ -18,7 +19,16 @@ import sandbox
 from contest import WorkerCrashed
 from rich.console import Console
 
-NAMES = ("invoke", "crowd", "durable", "mcp", "list", "startup", "sandbox", "memory", "jobs")
+MEASURES = {
+    "durable": rows.durable,
+    "startup": rows.startup,
+    "sandbox": sandbox.sandbox,
+    "memory": memory.memory,
+    "jobs": jobs.jobs,
+    "http": http_rows.http,
+    "mcp": mcp_rows.over_http,
+}
+NAMES = ("invoke", "crowd", "list", *MEASURES)
 
 
 def main() -> int:
@@ -56,18 +66,9 @@ def measure(bench: rows.Bench, wanted: set[str]) -> None:
         rows.in_process(bench, crowd if "crowd" in wanted else None)
     if crowd is not None and "list" in wanted:
         rows.crowd_list(bench, crowd)
-    if "durable" in wanted:
-        rows.durable(bench)
-    if "startup" in wanted:
-        rows.startup(bench)
-    if "sandbox" in wanted:
-        sandbox.sandbox(bench)
-    if "memory" in wanted:
-        memory.memory(bench)
-    if "jobs" in wanted:
-        jobs.jobs(bench)
-    if "mcp" in wanted:
-        mcp_rows.over_http(bench)
+    for name, rows_of in MEASURES.items():
+        if name in wanted:
+            rows_of(bench)
     bench.findings.sort(key=lambda finding: finding.row)
 
 

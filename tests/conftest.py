@@ -26,7 +26,7 @@ pytest_plugins = ["tests.needs", "tests.matrix", "tests.unsteady"]
 
 # A shared machine's clock proves nothing about an example, nor about how quickly one is made up. CI takes the same examples
 # each time, so that what it says is about the change; whoever works on it takes new ones.
-for profile, examples in (("quick", 25), ("matrix", 150)):
+for profile, examples in (("quick", 15), ("matrix", 75)):
     settings.register_profile(
         profile,
         max_examples=examples,

@@ -55,7 +55,15 @@ def register(app: App, home: Path, pause: float = 0.0) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return key
 
-    app.tools.register_many([post, charge, die])
+    @tool(tier="read_only")
+    async def peek(key: str) -> str:
+        """Notes that it was called, and has no effect that counts."""
+        note(home / "at_work", str(os.getpid()))
+        note(home / "asked", key)
+        await asyncio.sleep(pause)
+        return key
+
+    app.tools.register_many([post, charge, die, peek])
 
 
 def note(file: Path, line: str) -> None:

@@ -126,7 +126,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 
 @asynccontextmanager
-async def serving(app: App) -> AsyncIterator[Site]:
+async def serving(app: App, port: int = 0) -> AsyncIterator[Site]:
     """The server of an open App."""
     up: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
 
@@ -134,7 +134,7 @@ async def serving(app: App) -> AsyncIterator[Site]:
         await asyncio.shield(http.mcp.by_sdk)
         up.set_result(Site(int(url.rpartition(":")[2]), http))
 
-    app.settings = app.settings.with_overrides({"serve": {"port": 0}})
+    app.settings = app.settings.with_overrides({"serve": {"port": port}})
     task = asyncio.ensure_future(serve(app, ready))
     await asyncio.wait((task, up), return_when=asyncio.FIRST_COMPLETED)
     if task.done():
@@ -145,3 +145,24 @@ async def serving(app: App) -> AsyncIterator[Site]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""The end of an answer."""
+
+
+@asynccontextmanager
+async def listening(site: Site, key: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A client that waits for news, once it has begun to."""
+    body = {"notifications": {"toolsListChanged": True}, "_meta": META}
+    text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": body}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {key}\r\nAccept: {ACCEPT}\r\n"
+        f"Content-Type: application/json\r\nMCP-Protocol-Version: {VERSION}\r\nMcp-Method: subscriptions/listen\r\n"
+        f"Content-Length: {len(text)}\r\n\r\n"
+    )
+    writer.write(head.encode() + text)
+    assert (await asyncio.wait_for(reader.readline(), SECONDS)).startswith(b"HTTP/1.1 200")
+    yield reader
+    writer.close()

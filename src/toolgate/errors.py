@@ -19,6 +19,7 @@
     ├── NotUndone                  a call can't be undone (undo)
     ├── MissingExtra               an optional part is not installed, with the command that installs it (extras)
     ├── KeyRefused                 an API key can't be made or revoked
+    ├── SignInRefused              a sign-in link can't be made, or a browser's session ended
     ├── NotServing                 the HTTP server can't be started
     ├── CoordinationError          Redis, or the file beside the database, can't be used (coordination.redis)
     ├── NotRegistered              misuse: a function is called that is not registered
@@ -351,6 +352,10 @@ def plural(number: int, word: str) -> str:
 
 class KeyRefused(ToolgateError):
     """The API key can't be made or revoked."""
+
+
+class SignInRefused(ToolgateError):
+    """The sign-in link can't be made, or the session can't be ended."""
 
 
 class NotServing(ToolgateError):

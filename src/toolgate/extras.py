@@ -27,7 +27,7 @@ _MCP = ("mcp", "mcp_types", "anyio", "httpx2", "starlette", "aiohttp")
 
 EXTRAS: Mapping[str, Extra] = {
     "mcp": Extra("MCP support", _MCP),
-    "serve": Extra("the HTTP server", ("uvicorn", "httptools", *_MCP)),
+    "serve": Extra("the HTTP server", ("uvicorn", "httptools", "jwt", *_MCP)),
     "sandbox": Extra("the sandbox for TypeScript, JavaScript and small Python", ("deno", "pydantic_monty")),
     "postgres": Extra("PostgreSQL support", ("asyncpg",)),
     "redis": Extra("Redis support", ("redis",)),

@@ -34,6 +34,7 @@ def at_once(*works: Any) -> list[Any]:
 
 
 @BY
+@pytest.mark.matrix("starts three servers, while the same holds from the terminal")
 async def test_over_mcp_without_tasks(servers: Servers, by: str) -> None:
     key = servers.key("a")
     params = {"name": "risky", "arguments": {"text": "one"}}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.terminal import Terminal
-from toolgate import Actor, App, Outcome
+from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.errors import SettingsError
 
 ANN, BOB = Actor("acme", "analyst", "ann"), Actor("acme", user="bob")
@@ -46,6 +46,56 @@ async def test_a_folder_that_is_no_workspace_is_refused(tmp_path: Path, folder: 
     async with App.open(home=tmp_path / "home") as app:
         outcome = await read(app, workspace=tmp_path / folder)
         assert outcome.error is not None and outcome.error.code in ("SECURITY_VIOLATION", "INVALID_INPUT")
+
+
+@pytest.mark.requirement("JOB-1")
+@pytest.mark.parametrize("door", ["cli", "python"])
+async def test_a_call_that_is_queued_works_in_the_folder_of_its_caller_and_not_of_its_worker(
+    door: str, tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a call that is made at once does: for the person at this machine, and for nobody else."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    async with App.open(home=tmp_path / "home") as app:
+        monkeypatch.chdir(project)
+        kept = await app.enqueue("read_file", {"path": "notes.txt"}, door=door)
+        out = await app.enqueue("read_file", {"path": "../home/toolgate.db"}, door=door)
+        assert out.error is not None and out.error.code == "SECURITY_VIOLATION"  # asked when it is queued
+        strange = [await app.enqueue("read_file", {"path": "notes.txt"}, **how) for how in ({"actor": BOB}, {"door": "mcp"})]
+        monkeypatch.chdir(elsewhere)
+        await app.jobs.run_all()
+        assert kept.pending is not None
+        done = await app.jobs.get(kept.pending.id)
+        assert (done.state, done.result["output"]["content"]) == ("done", "of the project")
+        for one in strange:
+            assert one.pending is not None
+            job = await app.jobs.get(one.pending.id, actor=BOB if one is strange[0] else None)
+            assert job.state == "failed" and job.payload["here"] is None
+
+
+@pytest.mark.requirement("JOB-1")
+async def test_a_question_about_a_queued_call_is_about_the_folder_of_its_caller(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with App.open(home=tmp_path / "home") as app:
+        ran: list[Path] = []
+
+        @tool(tier="execute")
+        async def where(ctx: InvokeContext) -> str:
+            """Say where it works."""
+            ran.append(app.parts.places.of(ctx.call))
+            return "done"
+
+        app.register(where)
+        monkeypatch.chdir(project)
+        queued = await app.enqueue("where", {}, door="cli")
+        [asked] = await app.approvals.list()
+        assert str(asked.request.workspace).rstrip("/") == str(project)
+        monkeypatch.chdir(tmp_path)
+        await app.approvals.answer(asked.request.id, True)
+        await app.jobs.run_all()
+        assert queued.pending is not None
+        assert ((await app.jobs.get(queued.pending.id)).state, ran) == ("done", [project])
 
 
 @pytest.mark.requirement("SBX-5")

@@ -14,6 +14,7 @@ import pytest
 from tests.event_caller import KEY, SECRET, EventCaller, event_caller, signed
 from toolgate import Actor, App, InvokeContext, tool
 from toolgate.app.event_stream import taking_events
+from toolgate.errors import ToolgateError
 from toolgate.settings.events import EventSettings
 
 pytestmark = pytest.mark.requirement("JOB-3")
@@ -283,12 +284,18 @@ async def test_a_call_that_waits_for_a_person_is_answered_twice(
 
 
 async def test_an_approval_after_the_deadline_runs_nothing(tmp_path: Path, settings: dict[str, Any]) -> None:
-    async with both(tmp_path, settings) as (_, caller):
+    async with both(tmp_path, settings) as (app, caller):
         await caller.call("note_down", {"number": 0})  # when requests are taken, the time begins
         ran.clear()
         id = await caller.send("launch", {"number": 1}, deadline=time.time() + 1.5)
-        assert (await caller.result(id))["status"] == "pending"
+        pending = (await caller.result(id))["pending"]["id"]
         assert (await caller.result(id, number=2))["error"]["code"] == "TIMEOUT"
+        boss = Actor("acme", user="boss")
+        assert await app.approvals.list(actor=boss) == []
+        assert await app.approvals.state(pending, "acme") == "expired"
+        with pytest.raises(ToolgateError, match="it expired"):
+            await app.approvals.answer(pending, True, actor=boss)
+        assert not (await app.approvals.resume(pending, actor=boss)).ok
         assert ran == []
 
 
@@ -327,3 +334,20 @@ async def test_a_job_that_has_not_begun_at_the_deadline_is_cancelled(tmp_path: P
         await app.jobs.run_all()
         assert (await app.jobs.get(pending["id"], actor=Actor("acme", user="u-1"))).state == "cancelled"
         assert ran == [0]
+
+
+async def test_a_job_that_was_over_at_the_deadline_is_told_though_nobody_had_looked(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """A process that takes requests was away between the end of the job and the deadline."""
+    async with event_caller(EventSettings.model_validate(settings)) as caller:
+        async with serving(tmp_path, settings):
+            await caller.call("note_down", {"number": 0})
+            id = await caller.send("grind", {"number": 5}, deadline=(deadline := time.time() + 2.5))
+            assert (await caller.result(id))["pending"]["kind"] == "job"
+        async with App.open(home=tmp_path) as worker:
+            worker.register(grind)
+            await worker.jobs.run_all()
+        await asyncio.sleep(max(0.0, deadline - time.time()))  # the time itself is what is tested
+        async with serving(tmp_path, settings):
+            assert (await caller.result(id, number=2))["output"] == 5

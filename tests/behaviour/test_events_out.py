@@ -116,6 +116,14 @@ async def test_a_tool_is_run_by_the_worker_and_not_here(tmp_path: Path, settings
         assert ran == ["sea"]
 
 
+async def test_explain_says_that_a_tool_is_sent_out(tmp_path: Path, settings: dict[str, Any]) -> None:
+    async with opened(tmp_path, settings) as app:
+        [runner] = [gate for gate in (await app.explain("render", {"scene": "a"})).gates if gate.gate == "runner"]
+        assert (runner.verdict, "event stream" in runner.reason) == ("pass", True)
+        [runner] = [gate for gate in (await app.explain("film", {})).gates if gate.gate == "runner"]
+        assert "event stream" not in runner.reason
+
+
 async def test_the_error_of_the_worker_is_the_error_of_the_call(tmp_path: Path, settings: dict[str, Any]) -> None:
     async with gateway_and_worker(tmp_path, settings) as (gateway, _):
         outcome = await gateway.invoke("render", {"scene": "broken"})

@@ -16,6 +16,7 @@ from tests.job_worker import LEASE_SECONDS, Worker, noted, register, settings
 from tests.servers import Postgres, postgres
 from toolgate import Actor, App
 from toolgate.jobs.job import Job
+from toolgate.store import idempotency
 
 pytestmark = pytest.mark.requirement("JOB-4")
 ADA = Actor("acme", "analyst", "ada")
@@ -123,6 +124,24 @@ async def test_workers_are_killed_and_nothing_is_lost_or_done_twice(database: st
 @pytest.mark.matrix("a thousand jobs and ten kills; sixty and two are in make test")
 async def test_workers_are_killed_ten_times_among_a_thousand_jobs(database: str, tmp_path: Path, crew: Crew) -> None:
     await crash(database, tmp_path, crew, 1_000, 10)
+
+
+async def test_calls_without_effect_whose_worker_is_killed_are_all_made(database: str, tmp_path: Path, crew: Crew) -> None:
+    """Such calls keep no key, since they can be made again: each is, and none is parked."""
+    count = 6 * CONCURRENCY
+    async with opened(database, tmp_path) as app:
+        for number in range(count):
+            await app.enqueue("peek", {"key": str(number)}, actor=ADA)
+        victim = crew.hire(database, tmp_path, CONCURRENCY, 0.05)
+        await effects(tmp_path, 2 * CONCURRENCY)  # a batch is taken, and another one being put on record
+        victim.kill()
+        crew.hire(database, tmp_path, CONCURRENCY, 0.0)
+        jobs = await all_over(app, count)
+        assert {job.state for job in jobs} == {"done"} and any(job.crashes for job in jobs)
+        assert sorted(int(job.result["output"]) for job in jobs) == list(range(count))
+        again = sum(Counter(noted(tmp_path / "asked")).values()) - count
+        assert 0 < again <= 2 * CONCURRENCY, "only what had no end on record is made again"
+        assert not await app.parts.store.read(idempotency.listed())
 
 
 # -- workers that are not dead

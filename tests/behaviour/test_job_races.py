@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.examples import at_most
 from toolgate import Actor, App, tool
 from toolgate.jobs.handlers import JobContext
 from toolgate.jobs.job import Job
@@ -98,6 +101,45 @@ async def test_tenants_take_turns_however_many_there_are(database: str, tmp_path
             rows, after = await claim(app, 1, after)
             seen.update(row.tenant_id for row in rows)
         assert len(seen) == 2 * job_claims.MAX_TENANTS and set(seen.values()) == {1}
+
+
+@at_most(10)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-10, 10), st.integers(0, 3)), min_size=1, max_size=24),
+    st.integers(1, 4),
+)
+def test_jobs_begin_in_order_tenants_take_turns_and_no_more_run_than_may(
+    wanted: list[tuple[str, int, int]], concurrency: int
+) -> None:
+    """Whatever is claimed together, and however long each takes."""
+    begun: list[tuple[str, str]] = []
+    running = most = 0
+
+    async def work(ctx: JobContext) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        begun.append((ctx.actor.tenant, ctx.id))
+        for _ in range(ctx.payload["turns"]):
+            await asyncio.sleep(0)
+        running -= 1
+
+    async def act() -> None:
+        async with App.open(database_url="memory://", entry_points=False) as app:
+            app.parts.jobs.handlers.add("work", work)
+            order: dict[str, list[tuple[int, str]]] = {}
+            for tenant, priority, turns in wanted:
+                actor = Actor(tenant, None, "ada")
+                job = await app.jobs.enqueue("work", {"turns": turns}, actor=actor, priority=priority)
+                order.setdefault(tenant, []).append((-priority, job.id))
+            await app.jobs.run_all(concurrency=concurrency)
+        assert most <= concurrency
+        for tenant, jobs in order.items():
+            assert [id for name, id in begun if name == tenant] == [id for _, id in sorted(jobs)]
+        first = [begun.index((tenant, min(jobs)[1])) for tenant, jobs in order.items()]
+        assert max(first) < len(order) + concurrency, "each tenant has its turn before others have many"
+
+    asyncio.run(act())
 
 
 async def test_a_job_that_a_living_worker_has_by_the_record_alone_is_queued_again(database: str, tmp_path: Path) -> None:

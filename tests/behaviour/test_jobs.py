@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import at_most
-from toolgate import Actor, App, tool
+from toolgate import Actor, App, InvokeContext, tool
 from toolgate.errors import CallError, Failed
 from toolgate.gates.quota.budget_accounts import new_budget
 from toolgate.jobs.handlers import JobContext, PermanentFailure, job_handler
@@ -226,6 +226,26 @@ async def test_money_is_reserved_when_a_call_is_queued_and_counted_once() -> Non
         assert refused.error is not None and refused.error.code == "BUDGET_EXCEEDED"
 
 
+async def test_hooks_at_the_quota_run_once_when_it_is_taken() -> None:
+    seen: list[tuple[str, bool]] = []
+
+    class Watch:
+        async def will_acquire_quota(self, ctx: InvokeContext) -> None:
+            seen.append(("acquire", ctx.call.job is not None))
+
+        async def did_release_quota(self, ctx: InvokeContext) -> None:
+            seen.append(("release", ctx.call.job is not None))
+
+    shop = Shop()
+    async with opened() as app:
+        shop.move_into(app)
+        app.add_hook(Watch())
+        queued = await app.enqueue("pay", {"what": "tea"}, actor=ADA)
+        assert queued.pending is not None and seen == [("acquire", False)]
+        await app.jobs.run_all()
+        assert shop.sold == ["tea"] and seen == [("acquire", False), ("release", True)]
+
+
 async def test_a_job_that_is_cancelled_gives_its_money_back() -> None:
     shop = Shop()
     async with opened() as app:
@@ -385,6 +405,29 @@ async def test_priorities_order_the_jobs_of_a_tenant_and_tenants_take_turns() ->
     assert "other only" in order[:2]
 
 
+async def test_a_job_that_is_cancelled_when_it_is_taken_and_not_begun_is_ended() -> None:
+    shop = Shop()
+    async with opened() as app:
+        shop.move_into(app)
+        queued = await app.enqueue("slow", {"what": "tea"}, actor=ADA)
+        assert queued.pending is not None
+        take, gate = app.parts.store.transact, asyncio.Event()
+
+        async def transact(transaction: Any) -> Any:
+            result = await take(transaction)
+            if getattr(transaction, "__name__", "") in ("look", "claim_one"):
+                await gate.wait()
+            return result
+
+        app.parts.store.transact = transact  # type: ignore[method-assign]
+        async with app.jobs.worker():
+            await in_state(app, queued.pending.id, "running")
+            await app.jobs.cancel(queued.pending.id, actor=ADA)
+            gate.set()
+            job = await over(app, queued.pending.id)
+        assert (job.state, shop.sold) == ("cancelled", [])
+
+
 async def test_a_delay_is_waited_for() -> None:
     ran: list[float] = []
 
@@ -425,17 +468,22 @@ async def test_a_wish_that_makes_no_sense_is_refused(wish: dict[str, Any], words
 # -- whose they are
 
 
-async def test_jobs_belong_to_their_user_and_nobody_of_another_tenant_sees_them() -> None:
+async def test_jobs_belong_to_their_actor_and_no_other_user_persona_or_tenant_sees_them() -> None:
     async with opened() as app:
         app.register(add)
         queued = await app.enqueue("add", {"a": 1, "b": 2}, actor=ADA)
         assert queued.pending is not None
         id = queued.pending.id
-        for stranger, all_users in ((EVE, False), (OTHER, False), (OTHER, True)):
+        role, none = Actor("acme", "clerk", "ada"), Actor("acme", None, "ada")
+        for stranger, all_users in ((EVE, False), (OTHER, False), (OTHER, True), (role, False), (none, False)):
             assert await app.jobs.list(actor=stranger, all_users=all_users) == []
             for act in (app.jobs.get, app.jobs.cancel, app.jobs.retry):
                 with pytest.raises(Failed, match="There is no job"):
                     await act(id, actor=stranger, all_users=all_users)
+            with pytest.raises(Failed, match="There is no job"):
+                await app.jobs.wait(id, 0.1, actor=stranger, all_users=all_users)
+        assert [job.id for job in await app.jobs.list(actor=ADA)] == [id]
+        assert await app.jobs.list(actor=EVE, all_users=True, persona="clerk") == []
         assert [job.id for job in await app.jobs.list(actor=EVE, all_users=True)] == [id]
 
 

@@ -4,8 +4,6 @@ import asyncio
 import os
 import shlex
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.serving import ACCEPT, META, SECONDS, VERSION, Site, serving
+from tests.serving import LAST_CHUNK, SECONDS, listening, serving
 from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App
 from toolgate.app.keys import parse
@@ -166,7 +164,7 @@ def test_what_is_no_key_is_told_by_its_form(text: bytes) -> None:
 
 
 async def test_a_crowd_of_keys_is_not_kept_in_mind_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.app.keys.MAX_KNOWN_KEYS", 3)
+    monkeypatch.setattr("toolgate.app.known_credentials.MAX_KNOWN", 3)
     async with memory_app() as app:
         keys = app.keys
         texts = [(await keys.create(f"k{number}", ANALYST))[1].encode() for number in range(10)]
@@ -350,26 +348,6 @@ def _renamed(name: str, to: str) -> Transaction[None]:
 
 
 # -- what lasts
-
-LAST_CHUNK = b"\r\n0\r\n\r\n"
-"""The end of an answer."""
-
-
-@asynccontextmanager
-async def listening(site: Site, key: str) -> AsyncIterator[asyncio.StreamReader]:
-    """A client that waits for news, once it has begun to."""
-    body = {"notifications": {"toolsListChanged": True}, "_meta": META}
-    text = orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": body})
-    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
-    head = (
-        f"POST /mcp HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {key}\r\nAccept: {ACCEPT}\r\n"
-        f"Content-Type: application/json\r\nMCP-Protocol-Version: {VERSION}\r\nMcp-Method: subscriptions/listen\r\n"
-        f"Content-Length: {len(text)}\r\n\r\n"
-    )
-    writer.write(head.encode() + text)
-    assert (await asyncio.wait_for(reader.readline(), SECONDS)).startswith(b"HTTP/1.1 200")
-    yield reader
-    writer.close()
 
 
 @pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")

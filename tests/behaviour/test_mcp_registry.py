@@ -343,27 +343,17 @@ async def test_a_tool_that_settings_switch_off_is_off_until_somebody_switches_it
 
 
 @pytest.mark.requirement("MCP-3")
-@pytest.mark.parametrize(
-    ("path", "allowed"),
-    [
-        ("notes/a.txt", True),
-        ("repo/.git/config", False),
-        ("repo/../repo/.git/x/y", False),
-        ("KEY.PEM", False),
-        ("a%2epem", False),
-    ],
-)
-async def test_paths_that_settings_block_reach_no_tool_of_that_server(tmp_path: Path, path: str, allowed: bool) -> None:
+async def test_paths_that_settings_block_reach_no_tool_of_that_server(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     upstream = Upstream(tmp_path, {"name": "read", "inputSchema": schema})
     blocked = upstream.settings(blocked=["*/.git/*", "*.pem"])
     async with opened(tmp_path, guarded=blocked, free=upstream.settings()) as app:
         await offered(app, "guarded", "free")
-        outcome = await app.invoke("mcp_guarded_read", {"path": str(tmp_path / path)})
-        assert code(outcome) == (None if allowed else "SECURITY_VIOLATION")
-        if path == "KEY.PEM":
-            return  # which no tool may read anyhow
-        assert allowed or (await app.invoke("mcp_free_read", {"path": str(tmp_path / "repo/.git/HEAD")})).ok
+        assert (await app.invoke("mcp_guarded_read", {"path": str(tmp_path / "notes/a.txt")})).ok
+        for path in ("repo/.git/config", "repo/../repo/.git/x/y", "KEY.PEM", "a%2epem"):
+            outcome = await app.invoke("mcp_guarded_read", {"path": str(tmp_path / path)})
+            assert code(outcome) == "SECURITY_VIOLATION", path
+        assert (await app.invoke("mcp_free_read", {"path": str(tmp_path / "repo/.git/HEAD")})).ok
 
 
 async def test_reading_a_resource_and_getting_a_prompt_are_governed_calls(tmp_path: Path) -> None:

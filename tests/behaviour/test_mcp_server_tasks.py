@@ -152,6 +152,22 @@ async def test_a_call_that_waits_for_an_approval_is_a_task_and_goes_on_when_it_i
 
 
 @pytest.mark.requirement("TIER-6")
+async def test_a_task_that_is_cancelled_while_it_waits_for_an_approval_ends_that_too() -> None:
+    made = Workshop()
+    async with memory_app() as app, serving(app) as site:
+        made.move_into(app)
+        client = Client(site, await key_for(app, ADA))
+        begun = await client.call("run", task="tidy")
+        while "approval" not in (await client("tasks/get", taskId=begun["taskId"])).get("statusMessage", ""):
+            await asyncio.sleep(0.01)
+        [waiting] = await app.approvals.list(actor=ADA)
+        await client("tasks/cancel", taskId=begun["taskId"])
+        assert await app.approvals.state(waiting.request.id, ADA.tenant) == "expired"
+        assert not (await app.approvals.resume(waiting.request.id, actor=ADA)).ok
+        assert made.ran == []
+
+
+@pytest.mark.requirement("TIER-6")
 @pytest.mark.parametrize(
     ("answer", "ran"),
     [

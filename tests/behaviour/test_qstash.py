@@ -113,7 +113,7 @@ async def test_a_message_id_with_another_payload_is_a_conflict(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("job_type", "body", "why"),
     [
-        ("lost", b'{"n": 1}', "no handler"), ("count", b'{"n": "one"}', "payload"),
+        ("lost", b'{"n": 1}', "is unknown"), ("count", b'{"n": "one"}', "payload"),
         ("count", b'{"n": 1, "x": 2}', "payload"), ("count", b"[1]", "JSON object"), ("count", b"{", "not JSON"),
         ("count", b'{"n":' * 500 + b"1" + b"}" * 500, "deep"), ("count", b"null", "nothing"),
     ],
@@ -179,10 +179,12 @@ async def test_a_job_goes_out_and_comes_back_when_it_is_due(tmp_path: Path, data
             assert (once, asked.path) == (job.id, f"/v2/publish/{PUBLIC}/jobs/count")
             wanted = {"content-type": "application/json", "upstash-retries": "2", "upstash-delay": "30s"}
             assert {name: asked.headers[name] for name in wanted} == wanted
-            assert asked.json == {"job": job.id}, "the payload stays here"
+            assert asked.json.keys() == {"job", "toolgate_signature"}, "the payload stays here"
+            assert asked.json["job"] == job.id
             await app.jobs.run_all()
             assert ran == [], "it is not due"
             path, headers, body = fake.bring(once)
+            assert not any(name.lower().startswith("toolgate") for name in headers), "all that counts is in the signed body"
             answers = [await server("POST", path, headers, body) for _ in range(2)]
             assert [(answer.status, answer.json["job"]) for answer in answers] == [(202, job.id)] * 2
             await app.jobs.run_all()

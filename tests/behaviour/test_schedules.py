@@ -279,7 +279,8 @@ async def test_others_neither_see_nor_change_it(clock: SetClock, database: str) 
     async with opened(clock, database) as app:
         Bell().hang_in(app)
         added = await app.schedules.add("@hourly", "ring", actor=ADA, name="one")
-        for stranger, all_users in ((EVE, False), (OTHER, False), (OTHER, True)):
+        role, none = Actor("acme", "clerk", "ada"), Actor("acme", None, "ada")
+        for stranger, all_users in ((EVE, False), (OTHER, False), (OTHER, True), (role, False), (none, False)):
             assert await app.schedules.list(actor=stranger, all_users=all_users) == []
             for known in (added.id, "one"):
                 for verb in (app.schedules.get, app.schedules.pause, app.schedules.remove, app.schedules.run_now):

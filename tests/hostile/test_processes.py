@@ -81,7 +81,7 @@ def url(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.mark.requirement("AUD-3", "AUD-2")
 async def test_kill_9_loses_no_record(tmp_path: Path, url: str | None) -> None:
-    await kill_repeatedly(tmp_path, url, rounds=6)
+    await kill_repeatedly(tmp_path, url, rounds=3)
 
 
 @pytest.mark.slow

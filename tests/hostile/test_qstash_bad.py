@@ -107,9 +107,11 @@ async def test_who_can_publish_by_qstash_cannot_speak_for_toolgate(tmp_path: Pat
     fake = FakeQStash()
     async with site(fake) as api, opened(tmp_path, qstash={"send": ["count"], "base_url": api.url}) as (app, server, ran):
         job = await app.jobs.enqueue("count", {"n": 1}, delay=1_000)
-        body = json.dumps({"job": job.id}).encode()
-        for own in ("", "0" * 64, "é"):
-            headers = [*delivery("count", body, f"m{len(own)}").items(), ("Toolgate-Signature", own or " ")]
+        for number, own in enumerate(("", "0" * 64, "é", None, {"a": 1})):
+            body = json.dumps({"job": job.id, "toolgate_signature": own}).encode()
+            assert (await server("POST", "/jobs/count", delivery("count", body, f"m{number}"), body)).status == 401
+        for body in (json.dumps({"job": job.id}).encode(), json.dumps({"job": "\ud800", "toolgate_signature": ""}).encode()):
+            headers = {**delivery("count", body, f"b{len(body)}"), "Toolgate-Signature": "0" * 64}
             assert (await server("POST", "/jobs/count", headers, body)).status in (401, 489)
         await app.jobs.run_all()
         assert ran == []

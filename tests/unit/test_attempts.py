@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.serve import authentication as attempts
-from toolgate.serve.authentication import KeyAttempts
+from toolgate.serve import key_attempts as attempts
+from toolgate.serve.key_attempts import KeyAttempts
 
 
 class Clock:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolgate.serve.authentication import LOOPBACK, TrustedProxies, host_names, is_local_page, matches, parse_host
+from toolgate.serve.hosts import LOOPBACK, TrustedProxies, host_names, is_local_page, matches, parse_host
 
 LETTERS = string.ascii_letters + string.digits
 labels = st.builds(

@@ -19,6 +19,7 @@ from toolgate.app.deprecated import renamed
 from toolgate.app.documents import DocumentsFacet
 from toolgate.app.events import EventListener
 from toolgate.app.facets import BudgetsFacet, IdempotencyFacet, SessionsFacet, UndoFacet, WorkspaceFacet
+from toolgate.app.issuers import IssuersFacet
 from toolgate.app.jobs import JobsFacet
 from toolgate.app.keys import KeysFacet
 from toolgate.app.lifecycle import Lifecycle
@@ -27,6 +28,7 @@ from toolgate.app.qstash import QStashFacet
 from toolgate.app.schedules import SchedulesFacet
 from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
+from toolgate.app.sign_ins import SignInsFacet
 from toolgate.app.tools import ToolsFacet
 from toolgate.app.workflows import WorkflowsFacet
 from toolgate.errors import NotOpen, described
@@ -79,6 +81,8 @@ class App:
         self.audit = AuditFacet(parts)
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
+        self.issuers = IssuersFacet(parts)
+        self.sign_ins = SignInsFacet(parts)
         self.jobs = JobsFacet(parts)
         self.qstash = QStashFacet(parts)
         self.schedules = SchedulesFacet(parts)

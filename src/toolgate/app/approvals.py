@@ -92,6 +92,12 @@ class ApprovalsFacet(CallableFacet):
         await self._parts.jobs.release()
         return answered
 
+    @uninterrupted
+    async def withdraw(self, id: str, *, actor: Actor | None = None, reason: str = "") -> None:
+        """Ends a question because its call is given up: an answer comes too late from now on, and runs nothing. One that is
+        over stays as it is."""
+        await self._parts.consent.questions.withdraw(id, actor or LOCAL, reason)
+
     async def resume(self, id: str, *, actor: Actor | None = None) -> Outcome:
         """Runs a call that was approved, as the actor that made it and through the door that it came by: what it may do, and
         the folder that it works in, depend on both. An approval for a call inside another has that one go on."""

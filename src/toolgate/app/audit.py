@@ -1,9 +1,11 @@
 """`app.audit`: the records of calls and acts, and the proof that nobody changed them."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from toolgate.app.facets import Facet
+from toolgate.app.log_tail import LogTail
 from toolgate.errors import StoreError
 from toolgate.gates.ledger.details import CallDetails
 from toolgate.model import LOCAL, Actor, check_request_id
@@ -57,9 +59,18 @@ class AuditFacet(Facet):
             await self._parts.store.read(audit_log.latest(count, tenant=tenant, tool=tool, status=status)) if count else []
         )
 
-    async def after(self, seq: int) -> Rows:
-        """Gives the rows of the log after a number: one page, in order."""
-        return await self._parts.store.read(audit_log.after(seq))
+    async def after(self, seq: int, *, tenant: str | None = None, limit: int = audit_log.PAGE_ROWS) -> Rows:
+        """Gives the rows of the log after a number: one page, in order; of a tenant, or of all."""
+        return await self._parts.store.read(audit_log.after(seq, limit, tenant))
+
+    @cached_property
+    def tail(self) -> LogTail:
+        """The end of the log, followed live: `async with app.audit.tail.watching() as watcher`."""
+
+        async def end() -> int:
+            return (await self.end()).seq
+
+        return LogTail(self.after, end)
 
     async def of_request(self, request_id: str, *, tenant: str | None = None) -> tuple[str, ...]:
         """Gives the ids of the calls that were made with a request id of the caller's own, oldest first; of a tenant, or of

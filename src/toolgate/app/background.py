@@ -43,7 +43,7 @@ def make_queue(parts: "Parts") -> JobQueue:
         parts.settings.jobs,
         announce=parts.notices.announce,
         watch=parts.notices.watch,
-        mask=lambda payload: parts.redactor.mask(payload, frozenset(), ()),
+        mask=lambda value, known=(): parts.redactor.mask(value, frozenset(), known),
         clock=parts.now,
     )
 
@@ -65,7 +65,7 @@ def add_handlers(parts: "Parts") -> None:
         await check.job(ctx)
         return await calls(ctx)
 
-    handlers.add(tool_calls.TYPE, call_tool, schema=tool_calls.SCHEMA)
+    handlers.add(tool_calls.TYPE, call_tool, schema=tool_calls.SCHEMA, is_masked=True)
     handlers.add(workflow_jobs.TYPE, ExecuteWorkflow(parts, calls), schema=workflow_jobs.SCHEMA)
     handlers.add(SEND_NOTIFICATION, SendNotification(parts), max_attempts=5, schema=NOTIFICATION_SCHEMA)
     handlers.add(GENERATE_EMBEDDING, GenerateEmbedding(parts), schema=EMBEDDING_SCHEMA)
@@ -128,7 +128,7 @@ def make_worker(parts: "Parts", concurrency: int | None = None, observers: Seque
 
 
 def _make_engine(parts: "Parts", concurrency: int) -> JobEngine:
-    """What decides which job this process runs next."""
+    """The engine that decides which job this process runs next."""
     if parts.settings.jobs.engine == "dbos":
         from toolgate.jobs.dbos_engine import DbosEngine
 

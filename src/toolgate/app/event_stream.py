@@ -41,7 +41,7 @@ async def taking_events(app: App) -> AsyncIterator[bool]:
 
 
 class ApprovalsAndJobs:
-    """What calls wait for."""
+    """The approvals and jobs of an App that calls wait for."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -57,6 +57,12 @@ class ApprovalsAndJobs:
             return None
         return outcome_of(job) or Outcome(id, str(job.payload.get("tool", "")), "failure", error=job.error or NO_RESULT)
 
-    async def give_up(self, kind: str, id: str, tenant: str) -> None:
-        if kind == "job":
-            await self._app.parts.jobs.cancel(id, tenant)
+    async def give_up(self, kind: str, id: str, tenant: str) -> Outcome | None:
+        operator = Actor(tenant, user=LOCAL.user)
+        if kind == "approval":
+            await self._app.approvals.withdraw(id, actor=operator, reason="the deadline of its request is over")
+            return None
+        ended = await self.outcome(kind, id, tenant)
+        if ended is None:
+            await self._app.jobs.cancel(id, actor=operator, all_users=True)
+        return ended

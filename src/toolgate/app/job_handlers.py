@@ -1,4 +1,4 @@
-"""What is done for jobs of the types `send_notification` and `generate_embedding`."""
+"""Handlers of jobs of the types `send_notification` and `generate_embedding`."""
 
 from typing import TYPE_CHECKING, Any
 

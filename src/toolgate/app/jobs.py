@@ -28,7 +28,8 @@ JOBS_PAGE = 100
 class JobsFacet(Facet):
     """Jobs: calls of tools and other work that workers do in the background.
 
-    An actor sees and changes the jobs of their own user; `all_users`, those of their tenant.
+    An actor sees and changes their own jobs: those of the same tenant, persona and user, for what one persona of a user may
+    read another may not. `all_users`: those of the whole tenant.
     """
 
     def add_handler(self, handler: Handler) -> None:
@@ -79,12 +80,13 @@ class JobsFacet(Facet):
         all_tenants: bool = False,
         limit: int = JOBS_PAGE,
     ) -> list[Job]:
-        """Gives the latest jobs, latest first. `all_tenants` is for whoever runs this installation."""
+        """Gives the latest jobs, latest first. `all_tenants` is for whoever runs this installation; `persona` narrows what
+        these two give."""
         actor = actor or LOCAL
-        tenant = None if all_tenants else actor.tenant
-        user = None if all_users or all_tenants else actor.user
-        chosen = {"persona": persona, "state": state, "type": type}
-        return await self._parts.jobs.list(tenant=tenant, user=user, limit=limit, **chosen)
+        if all_tenants or all_users:
+            tenant = None if all_tenants else actor.tenant
+            return await self._parts.jobs.list(tenant=tenant, persona=persona, state=state, type=type, limit=limit)
+        return await self._parts.jobs.list(owner=actor, state=state, type=type, limit=limit)
 
     async def follow(self, id: str, *, actor: Actor | None = None, all_users: bool = False) -> AsyncGenerator[Job]:
         """Gives a job as it is, and again whenever it has changed, until it is over."""
@@ -95,8 +97,9 @@ class JobsFacet(Facet):
 
     async def wait(self, id: str, seconds: float, *, actor: Actor | None = None, all_users: bool = False) -> Job:
         """Gives a job once it is over, or as it is after so many seconds."""
-        await self.get(id, actor=actor, all_users=all_users)
-        job = await self._parts.jobs.wait(id, seconds, (actor or LOCAL).tenant)
+        job: Job | None = await self.get(id, actor=actor, all_users=all_users)
+        if job is not None and not job.is_over:
+            job = await self._parts.jobs.wait(id, seconds, (actor or LOCAL).tenant)
         return self._own(job, id, actor or LOCAL, all_users)
 
     @uninterrupted
@@ -180,7 +183,7 @@ class JobsFacet(Facet):
         )
 
     def _own(self, job: Job | None, id: str, actor: Actor, all_users: bool) -> Job:
-        if job is None or (job.user != actor.user and not all_users):
+        if job is None or not (all_users or (job.user, job.persona) == (actor.user, actor.persona)):
             raise Failed(
                 "VALIDATION_ERROR",
                 f"There is no job {id[:64]!r}.",

@@ -15,13 +15,13 @@ import re
 import secrets
 import shlex
 import string
-import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from toolgate.app.facets import Facet
+from toolgate.app.known_credentials import KnownCredentials
 from toolgate.errors import KeyRefused, StoreError
 from toolgate.mcp.server.identity import Credential
 from toolgate.model import LOCAL, Actor
@@ -42,7 +42,6 @@ ID_LENGTH, SECRET_LENGTH = 12, 43
 KEY_FORM = re.compile(rb"tg_([a-z0-9]{%d})_([A-Za-z0-9]{%d})" % (ID_LENGTH, SECRET_LENGTH))
 KNOWN_SECONDS = 30.0
 """The time in which a key that was checked is not looked up again, unless something changes."""
-MAX_KNOWN_KEYS = 10_000
 LAST_USED_PRECISION = timedelta(hours=1)
 """The precision of `last_used_at`: a write with each request would cost more than the request."""
 MAX_SCOPES = 100
@@ -58,9 +57,7 @@ class KeysFacet(Facet):
 
     def __init__(self, parts: "Parts") -> None:
         super().__init__(parts)
-        self._known: dict[bytes, tuple[Credential, float]] = {}
-        """By the hash of the whole key: the credential, and until when that is taken for granted."""
-        self._epoch = -1
+        self._known = KnownCredentials(parts)
         self._noting = BackgroundTasks()
 
     # -- making and revoking
@@ -178,22 +175,14 @@ class KeysFacet(Facet):
 
     def known(self, text: bytes) -> Credential | None:
         """Gives who holds a key, if it was checked a moment ago and nothing has changed since; None: ask `check`."""
-        if self._parts.notices.changed() or self._parts.policy.data.epoch != self._epoch:
-            return None
-        found = self._known.get(sha256(text).digest())
-        return found[0] if found is not None and found[1] > time.monotonic() else None
+        return self._known.get(text)
 
     async def check(self, text: bytes) -> Credential | None:
         """Gives who holds a key; None if it is none, or one that expired or was revoked."""
-        if self._parts.notices.changed():
-            await self._parts.notices.catch_up(self._parts.store_sync.refresh)
-        if self._parts.policy.data.epoch != self._epoch:
-            self._known.clear()
-            self._epoch = self._parts.policy.data.epoch
+        epoch = await self._known.catch_up()
         parts = parse(text)
         if parts is None:
             return None
-        epoch = self._epoch
         found = await self._parts.store.read(table.find(parts[0]))
         at = now()
         # With a hash to compare also where there is no such key: how long an answer takes says nothing.
@@ -202,11 +191,8 @@ class KeysFacet(Facet):
             return None
         key = found[0]
         credential = _credential(key)
-        if epoch == self._epoch:
-            if len(self._known) >= MAX_KNOWN_KEYS:
-                self._known.clear()
-            left = KNOWN_SECONDS if key.expires_at is None else (key.expires_at - at).total_seconds()
-            self._known[sha256(text).digest()] = credential, time.monotonic() + min(KNOWN_SECONDS, left)
+        left = KNOWN_SECONDS if key.expires_at is None else (key.expires_at - at).total_seconds()
+        self._known.keep(text, credential, min(KNOWN_SECONDS, left), epoch)
         if key.last_used_at is None or at - key.last_used_at >= LAST_USED_PRECISION:
             self._noting.start(self._note_used(key.id, at))
         return credential

@@ -20,7 +20,8 @@ SCHEDULES_PAGE = 1_000
 class SchedulesFacet(Facet):
     """Schedules: calls of tools and other jobs that are queued at the times of a cron line.
 
-    An actor sees and changes the schedules of their own user; `all_users`, those of their tenant.
+    An actor sees and changes their own schedules: those of the same tenant, persona and user. `all_users`: those of the
+    whole tenant.
     """
 
     @uninterrupted
@@ -98,8 +99,7 @@ class SchedulesFacet(Facet):
         self, *, actor: Actor | None = None, all_users: bool = False, limit: int = SCHEDULES_PAGE
     ) -> "list[Schedule]":
         """Gives the schedules, oldest first."""
-        actor = actor or LOCAL
-        return await self._parts.schedules.list(actor.tenant, None if all_users else actor.user, limit)
+        return await self._parts.schedules.list(actor or LOCAL, limit, all_users=all_users)
 
     @uninterrupted
     async def pause(self, id_or_name: str, *, actor: Actor | None = None, all_users: bool = False) -> Schedule:
@@ -137,4 +137,4 @@ class SchedulesFacet(Facet):
         return job
 
     async def _find(self, id_or_name: str, actor: Actor, all_users: bool) -> ScheduleRow:
-        return await self._parts.schedules.find(id_or_name, actor.tenant, None if all_users else actor.user)
+        return await self._parts.schedules.find(id_or_name, actor, all_users=all_users)

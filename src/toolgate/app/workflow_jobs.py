@@ -61,7 +61,7 @@ class ExecuteWorkflow:
         return self._result(entry, found)
 
     def _result(self, entry: Entry, found: Invocation | None) -> dict[str, Any]:
-        """What a workflow reported. Raises what has the job tried again, now or later, or fail."""
+        """The output that a workflow reported. Raises what has the job tried again, now or later, or fail."""
         if found is None:
             raise JobFailed(ErrorInfo("OUTCOME_UNKNOWN", "The invocation of the workflow is no longer on record."))
         if not found.is_over:

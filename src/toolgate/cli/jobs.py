@@ -55,16 +55,17 @@ async def list_jobs(
         option("--state STATE", f"Only in this state: {', '.join(STATES)}."),
     ] = None,
     type: Annotated[str | None, text_option("--type TYPE", "Only of this type: execute_tool, say.")] = None,  # noqa: A002
-    everybody: Annotated[bool, option("--all-users", "Those of all users of the tenant.")] = False,
+    everybody: Annotated[bool, option("--all-users", "Those of all users of the tenant, in all roles.")] = False,
     limit: Annotated[int, option("--limit N", "List at most so many.", min=1, max=10_000)] = JOBS_PAGE,
 ) -> int:
-    """List the latest jobs of a user, latest first. --tenant '*' lists those of all tenants."""
+    """List the latest jobs of a user in the role of --persona, or in none, latest first. --tenant '*' lists those of all
+    tenants."""
     if everybody and whose.user is not None:
         raise Usage("--all-users is for everybody: it does not go with --user.")
     is_all = whose.tenant == EVERY
     if is_all and (whose.user is not None or everybody):
         raise Usage(f"--tenant '{EVERY}' lists those of all users: it goes with neither --user nor --all-users.")
-    actor = actor_of(None if is_all else whose.tenant, None, whose.user)
+    actor = actor_of(None if is_all else whose.tenant, whose.persona, whose.user)
     async with opened(ctx) as app:
         found = await app.jobs.list(
             state=state, type=type, persona=whose.persona, actor=actor, all_users=everybody, all_tenants=is_all,
@@ -88,9 +89,10 @@ async def list_jobs(
 
 def _none(actor: Actor, state: str | None, everybody: bool, is_all: bool) -> str:
     """An empty list, as a sentence that says what would fill it."""
-    whose = f"Tenant {actor.tenant}" if everybody else f"User {actor.user} of tenant {actor.tenant}"
+    role = "" if actor.persona is None else f" as {actor.persona}"
+    whose = f"Tenant {actor.tenant}" if everybody else f"User {actor.user} of tenant {actor.tenant}{role}"
     kind = "jobs" if state is None else f"{state} jobs"
-    hint = "" if everybody or is_all else " --all-users lists those of all users."
+    hint = "" if everybody or is_all else " --all-users lists those of all users and roles."
     if state is None:
         hint = f" `toolgate call NAME KEY=VALUE … --async` queues one.{hint}"
     return f"There are no {kind}.{hint}" if is_all else f"{whose} has no {kind}.{hint}"
@@ -239,7 +241,7 @@ def _show(job: Job) -> None:
 
 
 def _facts(job: Job) -> list[tuple[str, str]]:
-    """What is known of a job, in lines of a label and a text."""
+    """The facts of a job, in lines of a label and a text."""
 
     def at(moment: datetime | None) -> str:
         return "" if moment is None else shown(moment, seconds=True)

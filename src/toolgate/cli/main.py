@@ -26,6 +26,7 @@ from toolgate.errors import (
     KeyRefused,
     NotServing,
     SettingsError,
+    SignInRefused,
     StoreError,
     ToolgateError,
     did_you_mean,
@@ -49,6 +50,7 @@ ERROR_CODES: dict[type[ToolgateError], tuple[str, int]] = {
     NotUndone: ("NOT_UNDONE", 1),
     CoordinationError: ("REDIS_ERROR", 1),
     KeyRefused: ("KEY_ERROR", 1),
+    SignInRefused: ("SIGN_IN_ERROR", 1),
     NotServing: ("SERVE_ERROR", 1),
     MissingExtra: ("EXTRA_MISSING", 1),
 }
@@ -91,7 +93,7 @@ PROGRAM_OPTIONS = {"--settings": "FILE", "--home": "DIR"}
 COMMANDS = (
     "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets",
     "idempotency", "jobs", "worker", "schedules", "undo", "workspace", "documents", "workflows", "notifications",
-    "canvas", "behaviours", "audit", "artifacts", "keys", "serve", "mcp", "init", "trust", "doctor",
+    "canvas", "behaviours", "audit", "artifacts", "keys", "sign-in", "serve", "mcp", "init", "trust", "doctor",
 )  # fmt: skip
 """In the order of the help. The module of a command has a `group` of commands, or a function of its name."""
 
@@ -102,7 +104,7 @@ def with_commands(words: Sequence[str] | None = None) -> typer.Typer:
     program = typer.Typer(**PROGRAM)
     program.callback()(toolgate)
     for name in COMMANDS if named is None else (named,):
-        module = import_module(f"toolgate.cli.{name}")
+        module = import_module(f"toolgate.cli.{name.replace('-', '_')}")
         if hasattr(module, "group"):
             program.add_typer(module.group, name=name)
         else:

@@ -1,5 +1,6 @@
 """`toolgate schedules`: calls of tools at the times of a cron line."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,13 +10,11 @@ import typer
 from toolgate.cli.arguments import merge, read_words, schema_of
 from toolgate.cli.completion import ArgumentsJson, ArgumentWords, ToolName
 from toolgate.cli.context import (
+    ActorOptions,
     CallerOptions,
     CommandGroup,
     Session,
-    Tenant,
     Usage,
-    User,
-    actor_of,
     argument,
     check_workspace,
     opened,
@@ -30,18 +29,30 @@ from toolgate.store.database import now
 
 group = CommandGroup(help="Calls of tools at the times of a cron line.", no_args_is_help=True)
 ScheduleName = Annotated[str, argument("ID", "The id of a schedule, or its name.")]
-Everybody = Annotated[bool, option("--all", "Those of all users of the tenant.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOwnerOptions(ActorOptions):
+    """The actor whose schedules a command is about, or everybody of a tenant."""
+
+    everybody: Annotated[bool, option("--all", "Those of all users of the tenant.")] = False
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The options as the methods of `app.schedules` take them."""
+        return {"actor": self.actor, "all_users": self.everybody}
 
 
 @group.command("list")
-async def list_schedules(ctx: typer.Context, tenant: Tenant = None, user: User = None, everybody: Everybody = False) -> int:
-    """List the schedules of a user."""
-    if everybody and user is not None:
-        raise Usage("--all is for everybody: it does not go with --user.")
-    whose = actor_of(tenant, None, user)
+async def list_schedules(ctx: typer.Context, whose: ScheduleOwnerOptions) -> int:
+    """List the schedules of a user in the role of --persona, or in none."""
+    if whose.everybody and (whose.user is not None or whose.persona is not None):
+        raise Usage("--all is for everybody: it goes with neither --user nor --persona.")
+    actor = whose.actor
     async with opened(ctx) as app:
-        found = await app.schedules.list(actor=whose, all_users=everybody)
-    whom = f"Tenant {whose.tenant}" if everybody else f"User {whose.user} of tenant {whose.tenant}"
+        found = await app.schedules.list(**whose.named)
+    role = "" if actor.persona is None else f" as {actor.persona}"
+    whom = f"Tenant {actor.tenant}" if whose.everybody else f"User {actor.user} of tenant {actor.tenant}{role}"
     return listing(
         {"schedules": [one.to_dict() for one in found]},
         ["name", "user", "state", "schedule", "zone", "does", "next", "runs", "missed", "id"],
@@ -67,7 +78,7 @@ async def add(
     session: Session = None,
     workspace: Annotated[
         Path | None,
-        option("--workspace DIR", "The folder that the calls work in. Without it: that of the session, or the worker's."),
+        option("--workspace DIR", "The folder that the calls work in. Without it: that of the session, or this one."),
     ] = None,
 ) -> int:
     """Have a tool called at the times of a cron line. Every call passes all gates as a call of that user.
@@ -89,54 +100,44 @@ async def add(
 
 
 @group.command()
-async def show(
-    ctx: typer.Context, schedule: ScheduleName, tenant: Tenant = None, user: User = None, everybody: Everybody = False
-) -> int:
+async def show(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Show a schedule: its times, what it does, and what came of it."""
     async with opened(ctx) as app:
-        found = await app.schedules.get(schedule, actor=actor_of(tenant, None, user), all_users=everybody)
+        found = await app.schedules.get(schedule, **whose.named)
     if not answered(found.to_dict()):
         _show(found)
     return 0
 
 
 @group.command()
-async def pause(
-    ctx: typer.Context, schedule: ScheduleName, tenant: Tenant = None, user: User = None, everybody: Everybody = False
-) -> int:
+async def pause(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Have a schedule fire no more until it is resumed."""
     async with opened(ctx) as app:
-        paused = await app.schedules.pause(schedule, actor=actor_of(tenant, None, user), all_users=everybody)
+        paused = await app.schedules.pause(schedule, **whose.named)
     return answer(paused.to_dict(), ("✓ Paused", "green"), f" {paused.name}")
 
 
 @group.command()
-async def resume(
-    ctx: typer.Context, schedule: ScheduleName, tenant: Tenant = None, user: User = None, everybody: Everybody = False
-) -> int:
+async def resume(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Have a schedule that is paused fire again, from its next time on."""
     async with opened(ctx) as app:
-        resumed = await app.schedules.resume(schedule, actor=actor_of(tenant, None, user), all_users=everybody)
+        resumed = await app.schedules.resume(schedule, **whose.named)
     return answer(resumed.to_dict(), ("✓ Resumed", "green"), f" {resumed.name}; it fires next at {_time(resumed.next_at)}")
 
 
 @group.command()
-async def remove(
-    ctx: typer.Context, schedule: ScheduleName, tenant: Tenant = None, user: User = None, everybody: Everybody = False
-) -> int:
+async def remove(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Remove a schedule, and cancel its job if one is not over."""
     async with opened(ctx) as app:
-        removed = await app.schedules.remove(schedule, actor=actor_of(tenant, None, user), all_users=everybody)
+        removed = await app.schedules.remove(schedule, **whose.named)
     return answer(removed.to_dict(), ("✓ Removed", "green"), f" {removed.name}")
 
 
 @group.command()
-async def run(
-    ctx: typer.Context, schedule: ScheduleName, tenant: Tenant = None, user: User = None, everybody: Everybody = False
-) -> int:
+async def run(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOptions) -> int:
     """Queue the job of a schedule now, besides its times. A worker runs it."""
     async with opened(ctx) as app:
-        job = await app.schedules.run_now(schedule, actor=actor_of(tenant, None, user), all_users=everybody)
+        job = await app.schedules.run_now(schedule, **whose.named)
     return answer(job.to_dict(), ("✓ Queued", "green"), f" as job {job.id}")
 
 

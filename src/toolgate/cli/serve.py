@@ -7,6 +7,8 @@ import typer
 
 from toolgate.cli.context import opened, option
 from toolgate.cli.output import answered, note
+from toolgate.cli.sign_in import new_link
+from toolgate.cli.times import shown
 from toolgate.extras import require
 
 if TYPE_CHECKING:
@@ -31,12 +33,15 @@ def serve(
     from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
 
     async def ready(url: str, http: "HttpApp") -> None:
-        if not answered({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid()}):
+        await http.app.sign_ins.serve_at(_from_here(url))
+        link = await new_link(http.app, http.app.settings.serve.public_url or _from_here(url))
+        if not answered({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid(), "sign_in": link["url"]}):
             note(("Toolgate listens on ", "green"), f"{url} (MCP at {url}/mcp). Stop it with Ctrl-C.")
+            note(("Sign in as operator, once, until ", "green"), f"{shown(link['until'])}: {link['url']}")
         if not url.startswith(LOOPBACK):
             note((EXPOSED, "yellow"))
-        if not await http.app.keys.any():
-            note(("There is no API key yet, so every call is refused. Create one: toolgate keys create NAME", "yellow"))
+        if not http.app.issuers.names and not await http.app.keys.any():
+            note(("There is no API key yet, so programs are refused. Create one: toolgate keys create NAME", "yellow"))
 
     async def main() -> int:
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
@@ -45,3 +50,8 @@ def serve(
         return 0
 
     return http_server.run_loop(main())
+
+
+def _from_here(url: str) -> str:
+    """The address of a server as this machine reaches it: not that of all its addresses."""
+    return url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")

@@ -1,4 +1,4 @@
-"""What agents leave for people, and for their own next turn.
+"""Messages and notes that agents leave for people, and for their own next turn.
 
 canvas           blocks that a session shows
 notifications    messages to the user, kept here and sent to the user's channels

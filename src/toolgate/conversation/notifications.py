@@ -44,7 +44,7 @@ class Notification(NamedTuple):
     created_at: str
     title: str | None = None
     data: dict[str, Any] | None = None
-    """What a program that shows the notification may need."""
+    """Data that a program which shows the notification may need."""
 
 
 class Notifications:

@@ -43,7 +43,7 @@ Verdict = Literal["delivered", "gone", "passing", "failed"]
 
 
 class PushResult(NamedTuple):
-    """What became of a message, and why: for operators, without any part of the URL."""
+    """The end of a message, and its cause: for operators, without any part of the URL."""
 
     verdict: Verdict
     reason: str | None = None

@@ -123,6 +123,8 @@ class FileNotices(Notices):
         self._descriptor = -1
         self._counters = memoryview(bytearray(COUNTER_FILE_BYTES)).cast("Q")
         self._noticed = 0
+        self._counting: asyncio.Handle | None = None
+        """Set while there are notices that are counted at the next turn of the loop."""
         self._polling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -143,6 +145,8 @@ class FileNotices(Notices):
     async def close(self) -> None:
         await stop_tasks(self._polling)
         self._polling = None
+        if self._counting is not None:
+            self._count()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -150,14 +154,23 @@ class FileNotices(Notices):
         self._counters = memoryview(bytearray(self._counters)).cast("Q")
 
     async def announce(self, topic: str, text: str = "") -> None:
+        if topic == DATA:
+            self._count(changes=1)
+        elif self._counting is None:  # other processes look ten times a second: one count tells them of many notices
+            self._counting = asyncio.get_running_loop().call_soon(self._count)
+        self._tell(topic, text)
+
+    def _count(self, changes: int = 0) -> None:
+        """Counts the notices that were not counted yet, for other processes to see."""
+        if self._counting is not None:
+            self._counting.cancel()
+            self._counting = None
         with self._alone():
-            if topic == DATA:
-                self._counters[CHANGES] += 1
+            self._counters[CHANGES] += changes
             self._counters[NOTICES] += 1
             noticed = self._counters[NOTICES]
         if noticed == self._noticed + 1:
             self._noticed = noticed  # it was only us: nobody here has to look
-        self._tell(topic, text)
 
     def changed(self) -> bool:
         return self._counters[CHANGES] != self._seen

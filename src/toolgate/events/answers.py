@@ -27,13 +27,13 @@ logger = logging.getLogger("toolgate.events")
 
 
 class PendingCalls(Protocol):
-    """What calls wait for: approvals and jobs of a tenant, by their kind and id."""
+    """The approvals and jobs of a tenant that calls wait for, by their kind and id."""
 
     async def outcome(self, kind: str, id: str, tenant: str) -> Outcome | None:
         """Goes on with a call and gives what came of it; None: there is nothing to go on with yet."""
 
-    async def give_up(self, kind: str, id: str, tenant: str) -> None:
-        """Ends what is waited for, where it can be."""
+    async def give_up(self, kind: str, id: str, tenant: str) -> Outcome | None:
+        """Ends what is waited for, so that nothing comes of it later; gives what came of a job that was over in time."""
 
 
 class FinalResults:
@@ -72,12 +72,13 @@ class FinalResults:
         await self._store.transact(table.keep(row._replace(published=1, updated_at=self._now())))
 
     async def _outcome(self, row: table.EventRow) -> Outcome | None:
-        """What came of a call; None: it waits still."""
+        """The outcome of a call; None: it waits still."""
         kind, id = row.pending_kind or "", row.pending_id or ""
         try:
             if self._now() < row.deadline:
                 return await self._waits.outcome(kind, id, row.tenant_id)
-            await self._waits.give_up(kind, id, row.tenant_id)
+            if (ended := await self._waits.give_up(kind, id, row.tenant_id)) is not None:
+                return ended
             words = f"The call waited for its {kind} until its deadline was over."
             return refused("", call_error("TIMEOUT", words))
         except StoreError:

@@ -51,7 +51,7 @@ logger = logging.getLogger("toolgate.events")
 
 @dataclass(frozen=True)
 class CallsHere:
-    """What the door asks the App for."""
+    """The part of an App that the door needs."""
 
     invoke: Invoke
     is_settled: Callable[[Actor, str], Awaitable[bool]]

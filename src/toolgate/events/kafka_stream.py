@@ -99,13 +99,13 @@ class KafkaStream:
             await producer.stop()
 
     def consumer_options(self) -> dict[str, Any]:
-        """What all consumers have in common."""
+        """The settings that all consumers have in common."""
         size = self._settings.message_bytes + HEADER_BYTES
         return {**self._options(), "max_partition_fetch_bytes": size, "enable_auto_commit": False}
 
     @property
     def session_ms(self) -> int:
-        """How long a process may give no sign of life; brokers take no less than six seconds by default."""
+        """The time for which a process may give no sign of life; brokers take no less than six seconds by default."""
         return max(6_000, round(self._settings.redeliver_seconds * 1000))
 
     async def _connected(self) -> "AIOKafkaProducer":
@@ -148,7 +148,7 @@ class KafkaStream:
 
 
 class _PartitionProgress:
-    """How far a partition is handled."""
+    """The messages of a partition that are under way, and how far it is handled."""
 
     def __init__(self) -> None:
         self.is_ours = True
@@ -181,7 +181,7 @@ class _KafkaConsumer:
         self._stream, self._topic, self._group, self._handler = stream, topic, group, handler
         self._slots = asyncio.Semaphore(concurrency)
         self._most = 2 * concurrency
-        """How many messages are held here, handled or waiting for one of their key."""
+        """The number of messages that are held here, handled or waiting for one of their key."""
         self._lanes: dict[tuple[int, bytes], asyncio.Task[None]] = {}
         """By partition and key, the last message of it."""
         self._handling = BackgroundTasks()

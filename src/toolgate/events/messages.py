@@ -48,7 +48,7 @@ class EventRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.id if self.session is None else f"{self.tenant}/{self.session}"
 
     def actor(self, scopes: tuple[str, ...]) -> Actor:
-        """Who calls. Raises ValueError for a name that no record should hold."""
+        """The actor that calls. Raises ValueError for a name that no record should hold."""
         return Actor(self.tenant, self.persona, self.user, scopes)
 
     def call(self, actor: Actor, timeout: float, *, governed: bool) -> Call:

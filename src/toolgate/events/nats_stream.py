@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
 KEEP_SECONDS = 7 * 86_400.0
-"""How long the streams that are made here keep a message."""
+"""The time for which the streams that are made here keep a message."""
 KEEP_REJECTED_SECONDS = 30 * 86_400.0
 PULL_SECONDS = 5.0
-"""How long a consumer waits for a message before it asks again: by then it knows that a connection was lost."""
+"""The time for which a consumer waits for a message before it asks again: by then it knows that a connection was lost."""
 IDLE_CONSUMER_SECONDS = 300.0
 SEND_AGAIN_SECONDS = 2.0
 PARTITIONS = re.compile(r"partition\((\d+),")
@@ -381,7 +381,7 @@ def _token(key: str) -> str:
 
 
 async def _ignore(_error: Exception) -> None:
-    """What goes wrong on the connection is told by what fails because of it."""
+    """Passes over trouble on the connection: what fails because of it tells of it."""
 
 
 async def _abandon(client: "Client") -> None:

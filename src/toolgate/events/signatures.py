@@ -36,7 +36,7 @@ class SigningKeys:
         self._find_secret = find_secret
 
     def settings(self, name: str) -> EventKeySettings:
-        """What a key may be used for."""
+        """The settings of a key: what it may be used for."""
         return self._keys[name]
 
     def sign(self, name: str, purpose: Purpose, body: bytes) -> str:

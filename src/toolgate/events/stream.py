@@ -15,7 +15,7 @@ from toolgate.errors import ToolgateError
 from toolgate.settings.events import EventSettings
 
 REJECTED = ".rejected"
-"""What the topic of messages that were put aside has after the name of their own."""
+"""The end of the name of a topic of messages that were put aside; before it stands the name of their own."""
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 """The pauses before a message is given to its handler again; the last of them from then on."""
 CONNECT_SECONDS = 5.0

@@ -82,7 +82,7 @@ class DbosEngine:
         self._concurrency = concurrency
         self._url = database_of(database_url)
         self._tasks = BackgroundTasks()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[str]] = {}
         self._handed: dict[str, float] = {}
         self._after = ""
         self._wake = asyncio.Event()
@@ -169,7 +169,7 @@ class DbosEngine:
         return len(rows)
 
     def _take(self, id: str) -> None:
-        """What DBOS calls, in a thread of its own: the job is run on the App's loop."""
+        """Runs a job for DBOS, which calls this in a thread of its own: on the App's loop."""
         loop = self._loop
         if loop is not None and not self._stopping.is_set():
             with contextlib.suppress(Exception):  # its end is on record, or left to whoever recovers it
@@ -181,7 +181,7 @@ class DbosEngine:
         row = await self._store.transact(job_claims.claim_one(id, self._presence.id, self._queue.clock()))
         if row is None or self._queue.handlers.get(row.type) is None:
             return
-        task = self._running[id] = self._tasks.start(self._run(row), unheard=True)
+        task = self._running[id] = self._tasks.start(self._run(row, lambda: None), unheard=True)
         task.add_done_callback(lambda _task: self._ended(id))
         await asyncio.wait((task,))
 

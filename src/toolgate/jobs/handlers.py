@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jsonschema_rs
 import msgspec
 
-from toolgate.errors import ToolgateError, unknown
+from toolgate.errors import ToolgateError
 from toolgate.jobs.job import JobProgress
 from toolgate.model import Actor
 from toolgate.store.jobs import JobRow
@@ -40,7 +40,7 @@ class JobParked(ToolgateError):
 
 
 class JobContext:
-    """What a handler is given."""
+    """A job as its handler is given it."""
 
     def __init__(
         self,
@@ -81,9 +81,11 @@ class JobType(msgspec.Struct, frozen=True, eq=False):
     """Seconds for one attempt."""
     schema: dict[str, Any] | None = None
     check: Any = None
+    is_masked: bool = False
+    """True if its results are outcomes of calls, which the pipeline has masked."""
 
     def fault(self, payload: Any) -> str | None:
-        """What is wrong with a payload; None if nothing is."""
+        """The fault of a payload; None if it has none."""
         if self.check is None:
             return None
         error = next(iter(self.check.iter_errors(payload)), None)
@@ -138,9 +140,11 @@ class JobHandlers:
         max_attempts: int = DEFAULT_ATTEMPTS,
         timeout: float | None = None,
         schema: dict[str, Any] | None = None,
+        is_masked: bool = False,
     ) -> None:
         """Adds a handler. Raises ValueError if its type has one."""
-        self.add_type(make_type(type, handler, max_attempts, timeout, schema))
+        made = make_type(type, handler, max_attempts, timeout, schema)
+        self.add_type(msgspec.structs.replace(made, is_masked=is_masked))
 
     def add_type(self, made: JobType) -> None:
         if made.name in self._types:
@@ -176,10 +180,3 @@ class JobHandlers:
         if name not in self._types:
             self._load_once()
         return self._types.get(name)
-
-    def must_get(self, name: str) -> JobType:
-        """A type. Raises LookupError with the names that there are."""
-        found = self.get(name)
-        if found is None:
-            raise LookupError(f"job type {unknown(name, sorted(self._types))}")
-        return found

@@ -17,7 +17,7 @@ MIN_PRIORITY, MAX_PRIORITY = -10, 10
 
 
 class JobProgress(msgspec.Struct, frozen=True):
-    """How far a job has got."""
+    """The progress of a job."""
 
     done: float
     total: float | None = None
@@ -96,5 +96,5 @@ def actor_of(row: JobRow) -> Actor:
 
 
 def sealed_for(id: str, actor: Actor, type: str) -> str:  # noqa: A002 - as handlers name it
-    """What a payload is encrypted for: in the row of another id, actor or type it cannot be read."""
+    """The name that a payload is encrypted for: in the row of another id, actor or type it cannot be read."""
     return orjson.dumps((id, actor.tenant, actor.persona, actor.user, actor.scopes, type)).decode()

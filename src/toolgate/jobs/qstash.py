@@ -12,6 +12,7 @@ recorded request and another id, a job could be repeated.
 import asyncio
 import base64
 import hmac
+import json
 import logging
 import math
 import re
@@ -37,14 +38,15 @@ from toolgate.store.keys import key_for
 from toolgate.threads import to_thread
 
 PURPOSE = "qstash.messages"
-OWN_HEADER = "toolgate-signature"
-"""Toolgate's own signature under a message that it had QStash bring."""
+OWN_FIELDS = frozenset({"job", "toolgate_signature"})
+"""The body of a message that Toolgate had QStash bring: the id of a job, and Toolgate's own signature under it. It stands in
+the body since QStash's signature covers nothing else: what could be stripped on the way would change whose message it is."""
 GRACE_SECONDS = 600.0
-"""How much later than it is due a job is run here that QStash has not brought."""
+"""The time after which a job that is due is run here if QStash has not brought it."""
 KEY_PREFIX = "qstash:"
 PUBLISH_SECONDS = 15.0
 PUBLISH_RETRY: Any = {"retries": 2, "backoff": lambda tried: 200.0 * 2**tried}
-"""How often a message is handed over before QStash is taken to be away, and the milliseconds between."""
+"""The attempts to hand a message over before QStash is taken to be away, and the milliseconds between."""
 MAX_SIGNATURE_CHARS = 8_192
 REFUSED = "qstash.refused"
 _MESSAGE_ID = re.compile(r"[\x21-\x7e]{1,200}")
@@ -74,7 +76,6 @@ class QStashMessage(NamedTuple):
     body: bytes
     signature: str | None
     message_id: str | None
-    own_signature: str | None
 
 
 class QStash:
@@ -117,38 +118,31 @@ class QStash:
         if not await self._store.transact(seen_signatures.take(digest, id, expires_at, self._queue.clock())):
             raise NotSigned("This signature has brought another message before.")
         payload = await to_thread(_parsed, delivery.body)
-        if delivery.own_signature is not None:
-            return await self._brought(delivery, payload)
+        if isinstance(payload, dict) and payload.keys() == OWN_FIELDS:
+            return await self._brought(delivery.type, str(payload["job"]), str(payload["toolgate_signature"]))
         actor = self._actor(delivery.type)
         try:
             if isinstance(payload, str):
-                raise NotTaken(payload)
-            if self._queue.handlers.get(delivery.type) is None:
-                raise NotTaken("There is no handler for jobs of this type.")
+                raise Failed("VALIDATION_ERROR", payload)
             return await self._queue.enqueue(delivery.type, payload, actor=actor, key=KEY_PREFIX + id)
-        except NotTaken as error:
-            await self._note(delivery, actor, error.message)
-            raise
         except Failed as error:
             if error.code == "VALIDATION_ERROR":
                 await self._note(delivery, actor, error.message)
             raise
 
     def _actor(self, type: str) -> Actor:  # noqa: A002
-        """Whose the jobs of a type are. Raises NotTaken if the settings do not say."""
+        """The actor whose the jobs of a type are. Raises NotTaken if the settings do not say."""
         whose = self._settings.take.get(type)
         if whose is None or type == EXECUTE_TOOL:  # calls of tools come in by doors that ask what governs them
             logger.warning("a job of type %s came from QStash, which the setting qstash.take does not allow", type)
             raise NotTaken("Jobs of this type are not taken from QStash.")
         return Actor(whose.tenant, whose.persona, whose.user)
 
-    async def _brought(self, delivery: QStashMessage, payload: Any) -> Job:
+    async def _brought(self, type: str, id: str, signature: str) -> Job:  # noqa: A002
         """The job whose id Toolgate had QStash bring; it is due now."""
-        id = payload.get("job") if isinstance(payload, dict) else None
-        expected = await self._sign(delivery.type, str(id))
-        if not hmac.compare_digest((delivery.own_signature or "").encode(), expected.encode()):
+        if not hmac.compare_digest(signature.encode(errors="replace"), (await self._sign(type, id)).encode()):
             raise NotSigned("The message says that Toolgate sent it, but it did not.")
-        job = await self._queue.hasten(str(id))
+        job = await self._queue.hasten(id)
         if job is None:
             raise NotTaken("There is no such job any more.")
         return job
@@ -227,8 +221,7 @@ class QStash:
         try:
             await client.message.publish_json(
                 url=f"{self._settings.url}/jobs/{job.type}",
-                body={"job": job.id},
-                headers={OWN_HEADER: await self._sign(job.type, job.id)},
+                body={"job": job.id, "toolgate_signature": await self._sign(job.type, job.id)},
                 retries=self._settings.retries,
                 delay=math.ceil(delay) or None,
                 deduplication_id=job.id,
@@ -239,7 +232,7 @@ class QStash:
     async def _sign(self, type: str, id: str) -> str:  # noqa: A002
         if self._own_key is None:
             self._own_key = bytes.fromhex(await self._store.transact(key_for(PURPOSE)))
-        return hmac.new(self._own_key, orjson.dumps((type, id)), "sha256").hexdigest()
+        return hmac.new(self._own_key, json.dumps((type, id)).encode(), "sha256").hexdigest()
 
 
 def _parsed(body: bytes) -> dict[str, Any] | str:

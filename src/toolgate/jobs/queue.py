@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import orjson
 
-from toolgate.errors import Failed, StoreError, plural
+from toolgate.errors import Failed, StoreError, plural, unknown
 from toolgate.jobs.handlers import MAX_ATTEMPTS, JobHandlers
 from toolgate.jobs.job import MAX_PRIORITY, MIN_PRIORITY, STATES, Job, actor_of, job_of, sealed_for
 from toolgate.jsontext import find_not_json
 from toolgate.model import Actor, new_id
 from toolgate.settings.jobs import JobSettings
+from toolgate.store import approvals, reservations
 from toolgate.store import jobs as table
-from toolgate.store import reservations
-from toolgate.store.database import Store, now
+from toolgate.store.database import Store, Transaction, now
 from toolgate.store.jobs import JobRow
 from toolgate.store.sealed_values import Seal
 from toolgate.tasks import finish, wait_for_any
@@ -47,10 +47,10 @@ class JobQueue:
         *,
         announce: Callable[[str, str], Awaitable[None]],
         watch: Callable[[str, Callable[[str], None]], Callable[[], None]],
-        mask: Callable[[Any], Any],
+        mask: Callable[..., Any],
         clock: Callable[[], datetime] = now,
     ) -> None:
-        """`mask` gives a payload as records may hold it."""
+        """`mask` gives a value as records may hold it, without texts that are known to be secret."""
         self._store = store
         self.handlers = handlers
         self.settings = settings
@@ -59,6 +59,7 @@ class JobQueue:
         self._mask = mask
         self.clock = clock
         self._seal = Seal(store, "jobs")
+        self.limit = table.QueueLimit(settings.max_queued)
         self.running: set[str] = set()
         """The jobs that workers of this process have under way."""
 
@@ -90,14 +91,9 @@ class JobQueue:
             type, payload, actor=actor, key=key, delay=delay, priority=priority, max_attempts=max_attempts, shown=shown,
             approval=approval, call_id=call_id,
         )  # fmt: skip
-        kept = await finish(self._store.transact(table.add(row, self.settings.max_queued)))
+        kept = await finish(self._store.transact(table.add(row, self.limit)))
         if kept is None:
-            raise Failed(
-                "CAPACITY_EXCEEDED",
-                f"Tenant {actor.tenant} has {self.settings.max_queued:,} jobs that are not done yet, and may have no more.",
-                retryable=True,
-                suggestion="Wait until some are done, or raise the setting jobs.max_queued.",
-            )
+            raise self._full(actor.tenant)
         if kept.payload_hash != row.payload_hash:
             raise Failed(
                 "IDEMPOTENCY_CONFLICT",
@@ -107,6 +103,14 @@ class JobQueue:
             )
         await self.tell(kept.id)
         return job_of(kept)
+
+    def _full(self, tenant: str) -> Failed:
+        return Failed(
+            "CAPACITY_EXCEEDED",
+            f"Tenant {tenant} has {self.settings.max_queued:,} jobs that are not done yet, and may have no more.",
+            retryable=True,
+            suggestion="Wait until some are done, or raise the setting jobs.max_queued.",
+        )
 
     async def hasten(self, id: str, delay: float = 0.0) -> Job | None:
         """Has a job that is queued for later run in so many seconds, if that is sooner; gives it. None: there is none."""
@@ -132,7 +136,7 @@ class JobQueue:
         """A job, checked and encrypted, that can be queued in a transaction of the caller's. Raises Failed."""
         kind = self.handlers.get(type)
         if kind is None:
-            raise Failed("VALIDATION_ERROR", f"{_unknown_type(self.handlers, type)}.")
+            raise Failed("VALIDATION_ERROR", f"Job type {unknown(type, sorted(self.handlers.names))}.")
         text = self._checked(payload)
         fault = kind.fault(payload)
         if fault is not None:
@@ -178,10 +182,9 @@ class JobQueue:
             return None
         return payload
 
-    def masked(self, text: str) -> str:
-        """Words of a tool or a handler as records may hold them."""
-        masked: str = self._mask(text)
-        return masked
+    def masked(self, value: Any, known: tuple[str, ...] = ()) -> Any:
+        """The words or the result of a tool or a handler as records may hold them: without secrets and these texts."""
+        return self._mask(value, known)
 
     async def is_of_call(self, id: str, call_id: str) -> bool:
         """Tells whether a job was queued by this call, not by an earlier one with the same key."""
@@ -205,16 +208,18 @@ class JobQueue:
     async def list(
         self,
         *,
+        owner: Actor | None = None,
         tenant: str | None = None,
         persona: str | None = None,
-        user: str | None = None,
         state: str | None = None,
         type: str | None = None,  # noqa: A002
         limit: int = 100,
     ) -> list[Job]:
-        """The latest jobs, latest first."""
-        chosen = {"tenant_id": tenant, "persona_id": persona, "user_id": user, "state": state, "type": type}
+        """The latest jobs, latest first: of an actor, or of a tenant or of all tenants, of one persona or of all."""
+        chosen = {"tenant_id": tenant, "persona_id": persona, "state": state, "type": type}
         given = {name: value for name, value in chosen.items() if value is not None}
+        if owner is not None:
+            given |= {"tenant_id": owner.tenant, "persona_id": owner.persona or "", "user_id": owner.user}
         if state is not None and state not in STATES:
             raise Failed("VALIDATION_ERROR", f"A job is {', '.join(STATES[:-1])} or {STATES[-1]}, not {state!r:.40}.")
         return [job_of(row) for row in await self._store.read(table.listed(given, limit))]
@@ -288,10 +293,12 @@ class JobQueue:
 
     async def retry(self, id: str, tenant: str | None = None) -> Job | None:
         """Queues a job again that failed, was cancelled or is parked; gives it. None: there is none. Raises Failed for a
-        job in another state."""
+        job in another state, and where the tenant has too many that are not done."""
         found = await self.get(id, tenant)
         if found is None:
             return None
+        if not await finish(self._store.transact(table.has_room(found.tenant, self.limit))):
+            raise self._full(found.tenant)
         if not await finish(self._store.transact(table.retry(id, self.clock()))):
             raise Failed(
                 "VALIDATION_ERROR",
@@ -301,24 +308,26 @@ class JobQueue:
         return await self.get(id, tenant)
 
 
-def _cancel(id: str, at: datetime) -> Any:
+def _cancel(id: str, at: datetime) -> Transaction[JobRow | None]:
     row = yield from table.cancel(id, at)
-    if row is not None and row.state == "cancelled" and row.call_id is not None:
-        yield from reservations.release(row.call_id)
+    if row is not None and row.state == "cancelled":
+        yield from give_back(row, at)
     return row
 
 
+def give_back(row: JobRow, at: datetime) -> Transaction[None]:
+    """Gives back what a job holds that was cancelled: its money, and the question to a person, whose answer would else have
+    its call run after all."""
+    if row.call_id is not None:
+        yield from reservations.release(row.call_id)
+    if row.approval is not None:
+        yield from approvals.withdraw(row.approval, row.tenant_id, at)
+
+
 def _payload_hash(actor: Actor, text: bytes) -> str:
-    """What a key stands for. Persona and scopes belong to it: else another persona of the user would be given the result."""
+    """A digest of all that a key stands for. Persona and scopes belong to it: else another persona of the user would be
+    given the result."""
     return sha256(orjson.dumps((actor.persona, sorted(set(actor.scopes)))) + text).hexdigest()
-
-
-def _unknown_type(handlers: JobHandlers, name: str) -> str:
-    try:
-        handlers.must_get(name)
-    except LookupError as error:
-        return str(error).capitalize()
-    raise AssertionError(name)
 
 
 def check_wish(key: str | None, delay: float, priority: int, attempts: int = 1) -> None:

@@ -6,7 +6,7 @@ the idempotency key of what it does. Calls of tools (`tool_calls`) have such a k
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from math import isfinite
 from random import uniform
@@ -18,14 +18,14 @@ import orjson
 from toolgate.errors import CallError, StoreError, ToolgateError, described, said
 from toolgate.jobs.handlers import JobContext, JobParked, JobType, JobWaits, PermanentFailure
 from toolgate.jobs.job import JobProgress, actor_of
-from toolgate.jobs.queue import JobQueue, encoded
+from toolgate.jobs.queue import JobQueue, encoded, give_back
 from toolgate.jsontext import find_not_json
 from toolgate.model.outcome import ErrorInfo
 from toolgate.store import jobs as table
 from toolgate.store import reservations
 from toolgate.store.database import Store, Transaction
 from toolgate.store.jobs import JobRow
-from toolgate.tasks import finish
+from toolgate.tasks import finish, start_task
 
 PROGRESS_SECONDS = 0.2
 """Between two writes of a job's progress."""
@@ -71,9 +71,10 @@ class JobRunner:
         self._providers = providers
         self._observers = observers
 
-    async def run(self, row: JobRow) -> None:
+    async def run(self, row: JobRow, worked: Callable[[], None]) -> str:
         """Runs a job to the end of one attempt, and puts it on record. Cancelled, it says so in the record: somebody wanted
-        that, or the worker stops and the job is queued again."""
+        that, or the worker stops and the job is queued again. `worked` is called when nothing is left to do but to wait for
+        the record, which the store has by then. Gives the state that the job is in."""
         self._queue.running.add(row.id)
         begun = asyncio.get_running_loop().time()
         changes: dict[str, Any] = {"state": row.state}
@@ -85,7 +86,10 @@ class JobRunner:
         else:
             if changes.get("error"):
                 changes["error"] = await self._masked(row, changes["error"])
-            await finish(self._record(row, changes))
+            recording = start_task(self._record(row, changes))
+            asyncio.get_running_loop().call_soon(worked)  # after the first step of that task
+            await finish(recording)
+            return str(changes["state"])
         finally:
             for observe in self._observers:
                 observe(row, changes["state"], asyncio.get_running_loop().time() - begun)
@@ -103,7 +107,7 @@ class JobRunner:
         return encoded(msgspec.structs.replace(told, message=message, suggestion=suggestion))
 
     async def _record_interrupted(self, row: JobRow) -> dict[str, Any]:
-        """What the record says of it then; as before, if it can't be written."""
+        """Records that a job was interrupted; gives the changes, or the state as it was if they can't be written."""
         try:
             changes = await self._interrupted(row)
             await self._record(row, changes)
@@ -120,9 +124,12 @@ class JobRunner:
         return {"state": "queued", "process_id": None}
 
     async def _attempt(self, row: JobRow) -> dict[str, Any]:
-        """What the record is to say after an attempt."""
+        """Makes one attempt; gives the changes of the record after it."""
         try:
-            return self._done(await self._handled(row, *await self._prepared(row)))
+            kind, payload = await self._prepared(row)
+            hidden = () if kind.is_masked else hidden_texts(payload, orjson.loads(row.shown))
+            result = await self._handled(row, kind, payload)
+            return self._done(result if kind.is_masked else self._shown(result, hidden))
         except JobWaits as waits:
             return {"state": "waiting", "approval": waits.approval, "process_id": None}
         except JobParked as parked:
@@ -170,6 +177,11 @@ class JobRunner:
             raise RetryJob(ErrorInfo("TIMEOUT", words, True)) from error
 
     # -- what the record is to say
+
+    def _shown(self, result: Any, hidden: Collection[str]) -> Any:
+        """A result without secrets, and without the values of the payload that are not shown. One that is no JSON is left as
+        it is: it is not kept."""
+        return result if find_not_json(result) is not None else self._queue.masked(result, tuple(hidden))
 
     def _done(self, result: Any) -> dict[str, Any]:
         wrong = find_not_json(result)
@@ -234,7 +246,9 @@ def _moved(row: JobRow, changes: dict[str, Any]) -> Transaction[bool]:
     """Puts an attempt's end on record. The first attempt alone makes the call that money was reserved for: where it did not
     get so far as to take that, nothing else would give it back."""
     is_ours = yield from table.move(row, **changes)
-    if is_ours and row.call_id is not None and ("ended_at" in changes or changes.get("attempts")):
+    if is_ours and changes["state"] == "cancelled":
+        yield from give_back(row, changes["ended_at"])
+    elif is_ours and row.call_id is not None and ("ended_at" in changes or changes.get("attempts")):
         yield from reservations.release(row.call_id)
     return is_ours
 

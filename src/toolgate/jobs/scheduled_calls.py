@@ -70,16 +70,13 @@ class ScheduledCalls:
         await self.note("schedule.added", call.actor, added, **({} if by_call is None else {"call": by_call}))
         return added
 
-    async def of_persona(self, actor: Actor) -> list[Schedule]:
-        """The schedules of an actor's user in the same role, oldest first."""
-        found = await self._schedules.list(actor.tenant, actor.user, MAX_LISTED_SCHEDULES)
-        return [schedule for schedule in found if schedule.persona == actor.persona]
+    async def of_actor(self, actor: Actor) -> list[Schedule]:
+        """The schedules of an actor, oldest first."""
+        return await self._schedules.list(actor, MAX_LISTED_SCHEDULES)
 
     async def remove(self, actor: Actor, id_or_name: str, by_call: str) -> Schedule:
-        """Removes a schedule of an actor's user in the same role. Raises Failed if there is none."""
-        row = await self._schedules.find(id_or_name, actor.tenant, actor.user)
-        if row.persona_id != actor.persona:
-            raise Failed("VALIDATION_ERROR", "There is no such schedule.")
+        """Removes a schedule of an actor. Raises Failed if there is none."""
+        row = await self._schedules.find(id_or_name, actor)
         await self._schedules.remove(row)
         removed = schedule_of(row)
         await self.note("schedule.removed", actor, removed, call=by_call)

@@ -32,7 +32,7 @@ class Schedule(msgspec.Struct, frozen=True):
     """Of all schedules of a user there is one with this name."""
     state: ScheduleState
     reason: str | None
-    """Why it is paused, or has ended."""
+    """The reason why it is paused, or has ended."""
     tenant: str
     persona: str | None
     user: str
@@ -180,14 +180,12 @@ class Schedules:
 
     # -- which there are
 
-    async def find(self, id_or_name: str, tenant: str, user: str | None) -> ScheduleRow:
-        """A schedule of a user by its id or name; without a user, of the tenant by its id. Raises Failed."""
-        row = await self._store.read(table.get(id_or_name, tenant))
-        if row is not None and user not in (None, row.user_id):
-            row = None
-        if row is None and user is not None:
-            row = await self._store.read(table.named(id_or_name, tenant, user))
-        if row is None:
+    async def find(self, id_or_name: str, actor: Actor, *, all_users: bool = False) -> ScheduleRow:
+        """A schedule of an actor by its id or name; of all users of their tenant, by its id. Raises Failed."""
+        row = await self._store.read(table.get(id_or_name, actor.tenant))
+        if row is None and not all_users:
+            row = await self._store.read(table.named(id_or_name, actor.tenant, actor.user))
+        if row is None or not (all_users or (row.user_id, row.persona_id) == (actor.user, actor.persona)):
             raise Failed(
                 "VALIDATION_ERROR",
                 f"There is no schedule {quoted(id_or_name, MAX_NAME_CHARS)}.",
@@ -195,9 +193,10 @@ class Schedules:
             )
         return row
 
-    async def list(self, tenant: str, user: str | None, limit: int) -> list[Schedule]:
-        """The schedules of a user, or of all users of a tenant, oldest first."""
-        return [schedule_of(row) for row in await self._store.read(table.listed(tenant, user, limit))]
+    async def list(self, actor: Actor, limit: int, *, all_users: bool = False) -> list[Schedule]:
+        """The schedules of an actor, or of all users of their tenant, oldest first."""
+        owner = None if all_users else (actor.user, actor.persona)
+        return [schedule_of(row) for row in await self._store.read(table.listed(actor.tenant, owner, limit))]
 
     # -- by hand
 
@@ -217,7 +216,7 @@ class Schedules:
                 raise Failed("VALIDATION_ERROR", f"Schedule {row.name} is {row.state}, not {expected}.")
             if await finish(self._store.transact(table.change(row, **changes))):
                 return schedule_of(row._replace(**changes))
-            row = await self.find(row.id, row.tenant_id, row.user_id)
+            row = await self.find(row.id, owner_of(row))
         raise Failed("UNEXPECTED_ERROR", f"Schedule {row.name} keeps changing; try again.", retryable=True)
 
     async def remove(self, row: ScheduleRow) -> None:
@@ -237,9 +236,9 @@ class Schedules:
         job = await self.queue.prepare(
             row.type, payload, actor=owner_of(row), shown=orjson.loads(row.shown), schedule=row.id
         )
-        most, changes = self.queue.settings.max_queued, {"last_at": self.queue.clock()}
+        limit, changes = self.queue.limit, {"last_at": self.queue.clock()}
         try:
-            is_queued = await finish(self._store.transact(table.fire(row, job, most, changes)))
+            is_queued = await finish(self._store.transact(table.fire(row, job, limit, changes)))
         except QueueFull:
             raise Failed("CAPACITY_EXCEEDED", f"Tenant {row.tenant_id} has too many jobs that are not done yet.") from None
         if not is_queued:

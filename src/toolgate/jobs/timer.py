@@ -81,7 +81,7 @@ class ScheduleTimer:
             changes = {"next_at": None, "state": "ended", "reason": "It has run as often as it was to."}
         changes |= {"last_due": row.next_at, "last_at": at, "runs": row.runs + 1, "missed": row.missed + missed}
         try:
-            has_fired = await finish(self._store.transact(table.fire(row, job, self._queue.settings.max_queued, changes)))
+            has_fired = await finish(self._store.transact(table.fire(row, job, self._queue.limit, changes)))
         except QueueFull:
             logger.warning("schedule %s cannot fire: tenant %s has too many jobs that wait", row.id, row.tenant_id)
             return
@@ -92,7 +92,7 @@ class ScheduleTimer:
                 await self._note("schedule.late", owner_of(row), "", {**details, "job": job.id})
 
     def _times(self, row: ScheduleRow, due: datetime, at: datetime) -> tuple[int, dict[str, Any]]:
-        """How many times passed since the one that is due, and what comes after."""
+        """Gives the number of times that passed since the one that is due, and what comes after."""
         zone, missed = read_zone(row.timezone), 0
         least = timedelta(seconds=self._queue.settings.schedule_seconds)
         time = next_time(row.cron, zone, due)
@@ -120,7 +120,7 @@ class ScheduleTimer:
 
     async def _pause(self, row: ScheduleRow, reason: str) -> None:
         notice = await self._notice(row, reason)
-        if await finish(self._store.transact(table.pause(row, reason, notice, self._queue.settings.max_queued))):
+        if await finish(self._store.transact(table.pause(row, reason, notice, self._queue.limit))):
             await self._tell_paused(row, reason, notice)
 
     # -- what came of the jobs
@@ -139,8 +139,8 @@ class ScheduleTimer:
             reason = f"Its job {times}; the last is {row.last_job}."
             changes |= {"state": "paused", "reason": reason}
             notice = await self._notice(row, reason)
-        most = self._queue.settings.max_queued
-        if await finish(self._store.transact(table.count_end(row, changes, notice, most))) and notice and reason:
+        limit = self._queue.limit
+        if await finish(self._store.transact(table.count_end(row, changes, notice, limit))) and notice and reason:
             await self._tell_paused(row, reason, notice)
 
     async def _notice(self, row: ScheduleRow, reason: str) -> JobRow:

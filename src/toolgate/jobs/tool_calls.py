@@ -9,6 +9,7 @@ effect, and it is parked for a person to settle, unless running it again can do 
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from toolgate.jobs.handlers import JobContext, JobParked, JobWaits
 from toolgate.jobs.job import Job
 from toolgate.jobs.queue import JobQueue, check_wish
 from toolgate.jobs.runner import JobFailed, RetryJob
-from toolgate.model import LOCAL_DOORS, Actor, Call, Entry, Invoke, Outcome, new_id
+from toolgate.model import LOCAL, LOCAL_DOORS, Actor, Call, Entry, Invoke, Outcome, new_id
 from toolgate.model.outcome import ErrorInfo
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
@@ -34,6 +35,7 @@ SCHEMA: dict[str, Any] = {
         "approval": {"type": ["string", "null"]},
         "timeout": {"type": ["number", "null"]},
         "workspace": {"type": ["string", "null"]},
+        "here": {"type": ["string", "null"]},
         "request_id": {"type": ["string", "null"]},
         "door": {"type": "string"},
         "needs_key": {"type": "boolean"},
@@ -99,20 +101,24 @@ class CallQueue:
 
 
 def queued(job: Job) -> Pending:
-    """How a call ends that was queued."""
+    """The end of a call that was queued."""
     return Pending(message=f"The call is queued as job {job.id}.", kind="job", id=job.id)
 
 
 def payload_of(call: Call) -> dict[str, Any]:
-    """A call as the payload of a job; its arguments as they were given."""
+    """A call as the payload of a job; its arguments as they were given. One that would work in the current folder does so as
+    a job too, wherever its worker runs."""
     arguments = call.arguments
     if isinstance(arguments, str | bytes):
         arguments = orjson.loads(arguments)
     elif isinstance(arguments, Mapping):
         arguments = dict(arguments)
+    is_local = call.door in LOCAL_DOORS and call.actor.tenant == LOCAL.tenant
+    here = str(Path.cwd()) if is_local and call.session is None and call.workspace is None else None
     return {
         "tool": call.tool, "arguments": arguments, "session": call.session, "approval": call.approval,
         "timeout": call.timeout, "workspace": call.workspace, "request_id": call.request_id, "door": call.door,
+        "here": here,
     }  # fmt: skip
 
 
@@ -142,9 +148,11 @@ class ToolCalls:
 
     async def __call__(self, ctx: JobContext) -> Any:
         row, given = ctx.row, ctx.payload
-        is_harmless = self._is_harmless(given["tool"], ctx.actor)
+        entry = self._find(given["tool"], ctx.actor.tenant)
+        is_harmless = _is_harmless(entry)
+        is_repeatable = row.idempotency_key is None and _is_repeatable(entry)
         key = _key(ctx, is_harmless)
-        if is_harmless and row.attempts:
+        if is_harmless and row.attempts and not is_repeatable:
             await self._forget(ctx.actor, key, given["tool"])
         is_first = row.attempts == 0 and row.crashes == 0 and row.call_id is not None
         approval = row.approval or given.get("approval")
@@ -152,7 +160,7 @@ class ToolCalls:
             row.call_id if is_first and row.call_id else new_id(), given["tool"], given["arguments"], ctx.actor,
             given.get("session"), key, approval, given.get("timeout"), door=given["door"], caller=_Progress(ctx),
             request_id=given.get("request_id"), workspace=given.get("workspace"), job=row.id,
-            is_counted=row.call_id is not None,
+            is_counted=row.call_id is not None, is_repeatable=is_repeatable, here=given.get("here"),
         )  # fmt: skip
         outcome = await self._invoke(call)
         if outcome.ok:
@@ -171,11 +179,6 @@ class ToolCalls:
             raise RetryJob(error, after=after if isinstance(after, int | float) else 0.0)
         raise JobFailed(error, outcome.to_dict())
 
-    def _is_harmless(self, tool: str, actor: Actor) -> bool:
-        """Tells whether a call can be made again whatever became of it."""
-        entry = self._find(tool, actor.tenant)
-        return entry is not None and (entry.tier == "read_only" or entry.tool.annotations.get("idempotentHint") is True)
-
     async def _judge_unknown(self, ctx: JobContext, key: str, error: ErrorInfo, *, is_harmless: bool, ran: bool) -> None:
         if is_harmless:
             with contextlib.suppress(CallError):  # whoever had it has said meanwhile what came of it
@@ -185,6 +188,17 @@ class ToolCalls:
             f"{error.message} Nobody knows whether it had its effect.",
             suggestion=f"Find out, then `toolgate jobs retry {ctx.id}` to make it again, or cancel it.",
         )
+
+
+def _is_harmless(entry: Entry | None) -> bool:
+    """Tells whether a call can be made again whatever became of it."""
+    return entry is not None and (entry.tier == "read_only" or entry.tool.annotations.get("idempotentHint") is True)
+
+
+def _is_repeatable(entry: Entry | None) -> bool:
+    """Tells whether a call has no effect, costs nothing and asks nobody: to keep what came of it under the key of its job,
+    which nobody else knows, would be three commits for nothing."""
+    return entry is not None and entry.tier == "read_only" and not entry.priced and entry.asks is None
 
 
 def _key(ctx: JobContext, is_harmless: bool) -> str:

@@ -31,7 +31,8 @@ FORGET_SECONDS = 3600.0
 
 logger = logging.getLogger("toolgate.jobs")
 
-RunJob = Callable[[JobRow], Awaitable[None]]
+RunJob = Callable[[JobRow, Callable[[], None]], Awaitable[str]]
+"""Runs a job, and calls what it is given once only the record of its end is waited for. Gives the state it is in then."""
 Tick = Callable[[], Awaitable[float | None]]
 
 
@@ -57,24 +58,29 @@ class StoreEngine:
         self._presence = presence
         self._concurrency = concurrency
         self._tasks = BackgroundTasks()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[str]] = {}
+        self._at_work: set[str] = set()
+        """Those of them whose handlers have not ended: of the others only the record is waited for."""
         self._wake = asyncio.Event()
+        self._wants_room = True
+        """True if there may be jobs that are due and were not taken for want of room."""
         self._after = ""
         """The tenant after which the next claim goes on."""
 
     async def run(self, run: RunJob, stopping: asyncio.Event, *, once: bool) -> None:
-        stop = self._queue.watch(lambda _id: self._wake.set())
+        stop = self._queue.watch(self._heard)
         halting = start_task(stopping.wait())
         halting.add_done_callback(lambda _task: self._wake.set())
         try:
             while not stopping.is_set():
                 self._wake.clear()
-                taken = await self._take()
+                self._wants_room = True
+                taken, pause = await self._take()
                 for row in taken:
                     self._start(run, row)
-                pause = await self._pause()
                 if once and pause > 0 and not taken and not self._running:
                     return
+                self._wants_room = once or self._room() <= 0
                 await self._sleep(pause)
         finally:
             halting.cancel()
@@ -82,42 +88,48 @@ class StoreEngine:
         await self._tasks.wait()
 
     def _room(self) -> int:
-        return self._concurrency - len(self._running)
+        """The number of jobs that can be started. A job leaves its place when its handler has ended, so that the record of
+        its end and the claim of the next one share a commit; those that wait for their record are bounded too."""
+        return min(self._concurrency - len(self._at_work), 2 * self._concurrency - len(self._running))
 
-    async def _take(self) -> list[JobRow]:
+    async def _take(self) -> tuple[list[JobRow], float]:
+        """Jobs to be run, and the seconds until the next one is due; 0: there is one that this worker could take."""
         room = self._room()
         if room <= 0:
-            return []
+            return [], IDLE_SECONDS
         moment, names = self._queue.clock(), self._queue.handlers.names
         lock = job_claims.skips_locked(self._store.name)
-        claim = job_claims.claim(self._presence.id, moment, room, names, after=self._after, lock=lock)
+        look = job_claims.look(self._presence.id, moment, room, names, after=self._after, lock=lock)
         try:
-            taken, self._after = await self._store.transact(claim)
+            taken, self._after, due = await self._store.transact(look)
         except Exception as error:  # noqa: BLE001 - whatever the driver raises: a worker goes on
             logger.warning("no jobs can be taken now: %s", error)
             await asyncio.sleep(1)
-            return []
-        return taken
+            return [], 0.0
+        if due is None:
+            return taken, IDLE_SECONDS
+        return taken, min(IDLE_SECONDS, max((due - self._queue.clock()) / timedelta(seconds=1), 0.0))
 
     def _start(self, run: RunJob, row: JobRow) -> None:
-        task = self._running[row.id] = self._tasks.start(run(row), unheard=True)
-        task.add_done_callback(lambda _task: self._ended(row.id))
+        self._at_work.add(row.id)
+        task = self._running[row.id] = self._tasks.start(run(row, lambda: self._worked(row.id)), unheard=True)
+        task.add_done_callback(lambda task: self._ended(row.id, task))
 
-    def _ended(self, id: str) -> None:
+    def _heard(self, id: str) -> None:
+        """Something happened to a job. Of those that run here, `_ended` knows more."""
+        if id not in self._running:
+            self._wake.set()
+
+    def _worked(self, id: str) -> None:
+        self._at_work.discard(id)
+        if self._wants_room:
+            self._wake.set()
+
+    def _ended(self, id: str, task: "asyncio.Task[str]") -> None:
         self._running.pop(id, None)
-        self._wake.set()
-
-    async def _pause(self) -> float:
-        """Seconds until the next job is due; 0: there is one that this worker could take."""
-        if self._room() <= 0:
-            return IDLE_SECONDS
-        try:
-            due = await self._store.read(job_claims.next_due(self._queue.handlers.names))
-        except StoreError:
-            return 0.0
-        if due is None:
-            return IDLE_SECONDS
-        return min(IDLE_SECONDS, max((due - self._queue.clock()) / timedelta(seconds=1), 0.0))
+        self._worked(id)
+        if task.cancelled() or task.exception() is not None or task.result() == "queued":  # it will be due again
+            self._wake.set()
 
     async def _sleep(self, seconds: float) -> None:
         """Until a notice, the end of a job, or the time is over."""
@@ -207,7 +219,8 @@ class JobWorker:
         self._unwatch = self._queue.watch(self._look_for_cancelled)
 
     async def _recover(self) -> None:
-        """Queues again what died with its worker, and what a person has answered."""
+        """Queues again what died with its worker, and what a person has answered. Ends what somebody wanted to end whose
+        notice came when it was taken but not begun yet."""
         error = encoded(ErrorInfo("OUTCOME_UNKNOWN", "Its workers died too often while they ran it; it may be the reason."))
         moment, most = self._queue.clock(), self._queue.settings.max_crashes
         alive, lease = alive_since(self._presence.seconds), timedelta(seconds=self._presence.seconds)
@@ -216,6 +229,7 @@ class JobWorker:
         if moved:
             await self._queue.tell("")
         await self._queue.release()
+        await self._cancel_wanted()
 
     async def _forget(self) -> None:
         before = self._queue.clock() - timedelta(days=self._queue.settings.keep_days)

@@ -138,9 +138,25 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """The job that makes it. Said by workers alone."""
     is_counted: bool = False
     """True if rate limits have counted it already: when it was queued. Said by workers alone."""
+    here: str | None = None
+    """The folder that a call which works in the current folder was queued from. Said by workers alone."""
     governed: bool = False
     """True if another Toolgate of the same operator asked, counted and charged for this call before it sent it here. Said
     only by the door of the event stream, for keys that the settings trust so."""
+    is_repeatable: bool = False
+    """True if it can be made again whatever became of it: its idempotency key is for the tool to pass on, and is not kept.
+    Said by workers alone."""
+
+    @property
+    def has_own_key(self) -> bool:
+        """True if what comes of it is kept under its idempotency key: the key of one that is to be queued is its job's, and
+        one that can be made again needs none."""
+        return self.idempotency_key is not None and self.background is None and not self.is_repeatable
+
+    @property
+    def has_quota(self) -> bool:
+        """True if it was counted, and its money reserved, when it was queued."""
+        return self.job is not None and self.is_counted
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -84,6 +84,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     expected_ms: int | None
     asks: str | None
     """Why a person must be asked before each call; None if nobody has to be."""
+    unasked: str
+    """Why nobody is asked, where nobody is: for the record."""
     guards: Any
     """The arguments that are paths or commands, for the tier's rules; None if there are none."""
     fingerprint: str
@@ -111,7 +113,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         inner = self.operations
         return replace(
             self, asks=None, priced=False, fixed_nano=0, unit_cost=None, capability_nano=0, free_calls=None,
-            rate_limit=None, cache=None, background=False,
+            rate_limit=None, cache=None, background=False, unasked="asked, counted and charged for where it was sent from",
             operations=None if inner is None else {name: one.governed_elsewhere for name, one in inner.items()},
         )  # fmt: skip
 

@@ -339,6 +339,7 @@ class InvokeContext(msgspec.Struct, eq=False):
             caller=call.caller,
             place=place,
             workspace=call.workspace,
+            here=call.here,
         )
         if node is None or place is None:
             return await self._invoke(inner)

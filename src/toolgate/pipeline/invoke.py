@@ -27,7 +27,7 @@ from typing import Any
 import orjson
 
 from toolgate.errors import CallError, Failed, Pending, not_found
-from toolgate.model import TIERS, Call, Entry, ErrorInfo, Outcome
+from toolgate.model import Call, Entry, ErrorInfo, Outcome
 from toolgate.pipeline import held_resources as held
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.early_exit import Halt, Respond
@@ -36,8 +36,6 @@ from toolgate.pipeline.hooks import Stages, caller_is_cancelled
 from toolgate.pipeline.stage_marks import mark
 
 logger = logging.getLogger("toolgate")
-UNASKED = {tier: f"tier {tier} runs unasked" for tier in TIERS}
-GOVERNED = "asked, counted and charged for where it was sent from"
 
 
 class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
@@ -53,7 +51,9 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
                 self.secrets.inherit(ctx)
             if self.notices.changed():
                 await self.notices.catch_up(self.refresh)
-            entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant) or await self.refuse_missing(ctx, call)
+            entry = ctx.entry = self.catalog.find(call.tool, call.actor.tenant, call.governed) or await self.refuse_missing(
+                ctx, call
+            )
             if entry.hooks or call.hooks:
                 on, entry = self.hooks.of_call(entry, call)
                 ctx.entry, ctx.hooked = entry, on.any
@@ -79,11 +79,8 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
     async def _way_in(self, ctx: InvokeContext, call: Call, entry: Entry, on: Stages) -> bool:
         """From the call to its raw output. True: what comes of it is known already, and nothing was run. A phase in which no
         hook and no gate has anything to do for the call is left out: to enter it costs more than to look."""
-        if call.governed:
-            entry = ctx.entry = entry.governed_elsewhere
         hooked = not on.empty
-        has_key = call.idempotency_key is not None and call.background is None  # else its job has it
-        comes_again = call.approval is not None or has_key or call.place is not None
+        comes_again = call.approval is not None or call.has_own_key or call.place is not None
         unavailable = await self._identify(ctx, call, on) if hooked or comes_again else None
         reason = await self._permit(ctx, call, entry, on)
         if unavailable is not None:
@@ -95,9 +92,9 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         if hooked or costs or entry.asks is not None or call.spending_limit is not None:
             ctx.decision = (reason, await self._agree(ctx, call, entry, on, costs))
         else:
-            ctx.decision = (reason, GOVERNED if call.governed else UNASKED[entry.tier])
+            ctx.decision = (reason, entry.unasked)
         if (entry.background or call.background is not None) and call.job is None and call.parent is None:
-            await self._enqueue(ctx, entry, costs)
+            await self._enqueue(ctx, entry, on, costs)
             return True
         if hooked or costs or entry.rate_limit or entry.concurrency or self.rates.ruled or self.concurrency.bounded:
             await self._reserve(ctx, entry, on, costs)
@@ -163,7 +160,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
 
     async def _is_known(self, ctx: InvokeContext, call: Call, entry: Entry) -> bool:
         """True if the call was made before: its outcome is given again. One that was only begun goes on."""
-        if call.idempotency_key is not None and call.background is None:
+        if call.has_own_key:
             mark(ctx, "idempotency")
             args_hash = await self.consent.key_hash(call)
             if await self.idempotency.enter(ctx, entry, args_hash):
@@ -179,14 +176,16 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         if entry.asks is not None:
             words = await self.ask(ctx, call, entry, costs=costs)
         else:
-            words = GOVERNED if call.governed else UNASKED[entry.tier]
+            words = entry.unasked
         if call.spending_limit is not None:
             self.spending.enter(ctx, entry, call.spending_limit)
         return words
 
-    async def _enqueue(self, ctx: InvokeContext, entry: Entry, costs: bool) -> None:
+    async def _enqueue(self, ctx: InvokeContext, entry: Entry, on: Stages, costs: bool) -> None:
         """Queues a call that is to be made in the background, with the money that it may cost, and ends it here. Returns
         where it was queued before and is over: with what came of it."""
+        if on.will_acquire_quota:
+            await on.will_acquire_quota(ctx)
         await self.count_rate(ctx, entry)
         if costs and not ctx.estimate.free_left:
             await self.budgets.enter(ctx, entry)
@@ -197,7 +196,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         ctx.output, ctx.artifact = before.output, before.artifact
 
     async def _reserve(self, ctx: InvokeContext, entry: Entry, on: Stages, costs: bool) -> None:
-        if on.will_acquire_quota:
+        if on.will_acquire_quota and not ctx.call.has_quota:
             await on.will_acquire_quota(ctx)
         if not ctx.resumed and not ctx.call.is_counted:
             await self.count_rate(ctx, entry)

@@ -136,15 +136,15 @@ class Catalog:
 
     # -- looking things up
 
-    def find(self, name: str, tenant: str) -> Entry | None:
-        """The entry of a name, exactly as written."""
+    def find(self, name: str, tenant: str, governed: bool = False) -> Entry | None:
+        """The entry of a name, exactly as written: for a call that another Toolgate has governed, one that only runs it."""
         try:
             entry = self._entries.get(name)
             if entry is None and self._dynamic:
                 entry = self._dynamic.get(tenant, {}).get(name)
         except TypeError:  # a list, say
             return None
-        return entry
+        return entry.governed_elsewhere if governed and entry is not None else entry
 
     def resolve(self, name: str, tenant: str) -> Entry:
         """The entry of a name. Raises Failed if there is none."""

@@ -27,6 +27,7 @@ from toolgate.model import (
     Cost,
     Entry,
     Implementation,
+    Operation,
     Source,
     Tier,
     Tool,
@@ -113,16 +114,19 @@ def _definition_of(found: Declaration, source: Source) -> Tool:
         except DefinitionError as error:
             faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
             raise DefinitionError(error.name, faults) from None
-    return known.model_copy(update={field: _copied(value) for field, value in known if isinstance(value, dict)})
+    changeable = {field: _copied(value) for field, value in vars(known).items() if isinstance(value, dict)}
+    return known.model_copy(update=changeable)
 
 
 def _copied(value: dict[str, Any]) -> dict[str, Any]:
     """A copy of what an App could change: of JSON, by way of its text, which takes a fifth of the time."""
     if not value:
         return {}
+    if all(isinstance(item, Operation) for item in value.values()):  # which never change
+        return {**value}
     try:
         copy: dict[str, Any] = orjson.loads(orjson.dumps(value))
-    except TypeError:  # operations, which are models and never change; or a value that is refused later
+    except TypeError:  # a value that is refused later
         copy = deepcopy(value)
     return copy
 
@@ -214,6 +218,7 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         free_calls=free_calls,
         expected_ms=max((c.estimated_time_ms for c in tool.capabilities if c.estimated_time_ms is not None), default=None),
         asks=asks,
+        unasked=f"tier {tier} runs unasked",
         guards=_guards(tool, takes.text, tier, rules),
         fingerprint=bound_fingerprint(fingerprint(tool, tier), hosts),
         hooks=made_hooks if marks is None else (*made_hooks, marks),
@@ -252,6 +257,7 @@ def _operation(entry: Entry, name: str, schema: bytes, rules: DefinitionRules) -
         tier=tier,
         destructive=destructive,
         confirms=confirms,
+        unasked=f"tier {tier} runs unasked",
         asks=_asking(tool, must_ask(tier, destructive=destructive, confirms=confirms), entry.hosts),
         copies=True,
         target=tool.target or (tool.name if tier == "external_api" else None),
@@ -387,14 +393,15 @@ def _letters(text: str) -> str:
 
 
 def _guards(tool: Tool, schema: bytes, tier: Tier, rules: DefinitionRules) -> Any:
-    if tool.source == "builtin":
-        return _guards_of_builtin(rules.guards, schema, tier)
+    if tool.source in ("builtin", "workflow"):
+        return _guards_of_few(rules.guards, schema, tier)
     return rules.guards(tool.input_schema, tier)
 
 
 @lru_cache(maxsize=512)
-def _guards_of_builtin(guards: Callable[[Mapping[str, Any], Tier], Any], schema: bytes, tier: Tier) -> Any:
-    """Of the few tools that every App has; of others it would hold a copy of each schema."""
+def _guards_of_few(guards: Callable[[Mapping[str, Any], Tier], Any], schema: bytes, tier: Tier) -> Any:
+    """Of the few tools that every App has, and of the workflows that settings name; of others it would hold a copy of each
+    schema."""
     return guards(orjson.loads(schema), tier)
 
 

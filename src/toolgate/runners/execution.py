@@ -18,6 +18,9 @@ from toolgate.runners.breaker import TROUBLE, TROUBLE_OF_SERVERS, Breakers, Pass
 from toolgate.runners.local import understand
 from toolgate.tasks import finish, start_task
 
+SENT_OUT = "events"
+"""The kind of the runner that sends calls out over the event stream, and the door that they come in by elsewhere."""
+
 
 class Runner(Protocol):
     """Runs the tools of one kind: functions in this process, the sandbox, MCP servers. Each lives with its feature."""
@@ -55,9 +58,7 @@ class Execution:
         return ctx.result
 
     def _runner(self, ctx: InvokeContext, entry: Entry) -> Runner:
-        """The runner of the tool's kind; or the one that sends calls out, unless the call was sent here that way: then it is
-        run here, with whatever it calls."""
-        kind = "events" if entry.is_sent_out and ctx.call.door != "events" else entry.kind
+        kind = _kind_of(ctx, entry)
         runner = self.runners.get(kind)
         if runner is None:
             raise Failed("UNKNOWN_TOOL_TYPE", f"Nothing here can run a tool of kind {kind!r}.")
@@ -90,8 +91,11 @@ class Execution:
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
         broken = await self.breakers.look(entry, ctx.call.actor.tenant)
         yield GateVerdict("breaker", "deny" if broken else "pass", broken or "circuit closed")
-        runs = entry.kind in self.runners
-        words = f"kind {entry.kind}" if runs else f"nothing here runs kind {entry.kind}"
+        kind = _kind_of(ctx, entry)
+        runs = kind in self.runners
+        words = f"kind {kind}" if runs else f"nothing here runs kind {kind}"
+        if runs and kind == SENT_OUT:
+            words = "sent out over the event stream, and run by a worker that takes it from there"
         yield GateVerdict("runner", "pass" if runs else "deny", words)
 
     async def _attempt(
@@ -174,6 +178,12 @@ class Execution:
         """The runners last made first: what they start may be in the hands of those made before."""
         await self.breakers.close()
         return [trouble for runner in reversed(self.runners.values()) for trouble in await runner.close()]
+
+
+def _kind_of(ctx: InvokeContext, entry: Entry) -> str:
+    """The kind of runner that runs a call: the tool's; or the one that sends calls out, unless the call was sent here that
+    way: then it is run here, with whatever it calls."""
+    return SENT_OUT if entry.is_sent_out and ctx.call.door != SENT_OUT else entry.kind
 
 
 def _understood(ctx: InvokeContext, entry: Entry, raised: BaseException) -> CallError:

@@ -104,7 +104,7 @@ class Workspaces:
         if chosen is not None:
             return self._checked(chosen, for_programs=True, key=key)
         if self._is_here(call):
-            return self._checked(self._here or Path.cwd())
+            return self._checked(self._here or _queued_in(call) or Path.cwd())
         return self._own(key)
 
     def chosen(self, call: Call) -> Path | None:
@@ -135,7 +135,9 @@ class Workspaces:
         chosen = self.chosen(call)
         if chosen is not None:
             return chosen
-        return self._here if self._is_here(call) else self._folder(self._sessions.key(call.actor, call.session))
+        if self._is_here(call):
+            return self._here or _queued_in(call)
+        return self._folder(self._sessions.key(call.actor, call.session))
 
     def _is_here(self, call: Call) -> bool:
         """True if a call works where Toolgate runs."""
@@ -268,3 +270,8 @@ def _of_repository(folder: Path) -> Iterator[str]:
 
 def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _queued_in(call: Call) -> Path | None:
+    """The folder in which somebody queued a call that works in the current folder."""
+    return None if call.here is None else Path(call.here)

@@ -17,27 +17,32 @@ from starlette.types import Message, Receive, Scope, Send
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
 from toolgate.model import check_request_id, new_id
-from toolgate.serve import health_metrics, qstash, workflow_callbacks
+from toolgate.serve import health_metrics, protected_resource, qstash, sign_in, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.http import (
     approvals,
     budgets,
     catalog,
     costs,
+    events,
     flags,
     grants,
     keys,
     openapi,
     policy,
     secrets,
+    session,
     tools,
     undo,
 )
 from toolgate.serve.http.endpoint import Endpoint
 from toolgate.serve.http.handler import PathHandler
 from toolgate.serve.http.pages import CURSOR_PURPOSE
-from toolgate.serve.mcp import MCP_PATH, McpRoute
+from toolgate.serve.mcp import McpRoute
 from toolgate.serve.problems import HttpProblem
+from toolgate.serve.protected_resource import MCP_PATH
+from toolgate.serve.streams import OpenStreams
+from toolgate.tasks import start_task
 
 RESOURCES = (
     tools.resource,
@@ -51,6 +56,8 @@ RESOURCES = (
     flags.resource,
     policy.resource,
     undo.resource,
+    events.resource,
+    session.resource,
     openapi.resource,
 )
 """The resources of /v1. Calls come first: the routes are compared in this order."""
@@ -70,7 +77,10 @@ def _paths() -> list[Route]:
     return [Route(path, PathHandler(endpoints)) for path, endpoints in found.items()]
 
 
-ROUTES = [*_paths(), *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes]
+ROUTES = [
+    *_paths(), *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes,
+    *protected_resource.routes,
+]  # fmt: skip
 
 
 class HttpApp:
@@ -79,7 +89,8 @@ class HttpApp:
     def __init__(self, app: App) -> None:
         self.app = app
         self.authenticator = Authenticator(app)
-        self.mcp = McpRoute(app, self.authenticator)
+        self.streams = OpenStreams(self.authenticator)
+        self.mcp = McpRoute(app, self.authenticator, self.streams)
         self.readiness = Readiness(app, self.mcp.check)
         self._collector = health_metrics.ServerCollector(app)
         self.cursor_key = b""
@@ -94,12 +105,18 @@ class HttpApp:
     async def __aenter__(self) -> Self:
         self.cursor_key = bytes.fromhex(await self.app.keys.sealing_key(CURSOR_PURPOSE))
         await self.mcp.__aenter__()
+        self._watching = start_task(self.streams.watch())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.streams.end()
+        self._watching.cancel()
         await self.mcp.__aexit__()
+        await self.app.audit.tail.close()
         self._collector.close()
         await self.app.keys.close()
+        await self.app.sign_ins.close()
+        await self.app.issuers.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

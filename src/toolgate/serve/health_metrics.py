@@ -9,7 +9,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolgate.app.app import App
-from toolgate.serve.authentication import check_single, is_local
+from toolgate.serve.authentication import check_single
+from toolgate.serve.hosts import is_local
 from toolgate.serve.problems import HttpProblem
 
 if TYPE_CHECKING:

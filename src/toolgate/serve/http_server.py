@@ -123,7 +123,7 @@ class RunningServer:
 
     def _stop(self) -> None:
         self._server.should_exit = True
-        self._http.mcp.end_streams()
+        self._http.streams.end()
         if self._worker is not None:
             self._worker.halt()
 

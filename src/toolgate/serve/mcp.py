@@ -16,23 +16,24 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks import Check
-from toolgate.errors import StoreError, described
+from toolgate.errors import described
 from toolgate.jsontext import holds_too_much
 from toolgate.mcp.client import sdk
 from toolgate.mcp.server.envelope import find_envelope_fault
 from toolgate.mcp.server.fast_path import FastPath
 from toolgate.mcp.server.identity import Credential
-from toolgate.serve.authentication import Authenticator, Headers, check_single
+from toolgate.serve.authentication import Authenticator, check_single
+from toolgate.serve.hosts import Headers
 from toolgate.serve.problems import HttpProblem
+from toolgate.serve.protected_resource import MCP_PATH
 from toolgate.serve.request_body import read_body
+from toolgate.serve.streams import OpenStreams
 from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.gateway import HttpSessionManager
 
-MCP_PATH = "/mcp"
 METHODS = ("POST", "GET", "DELETE")
-WATCH_SECONDS = 1.0
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 MAX_REQUESTED_HEADER_BYTES = 4_096
 
@@ -42,7 +43,7 @@ logger = logging.getLogger("toolgate")
 class McpRoute:
     """The ASGI app of /mcp: `async with McpRoute(app, authenticator) as route`."""
 
-    def __init__(self, app: App, authenticator: Authenticator) -> None:
+    def __init__(self, app: App, authenticator: Authenticator, streams: OpenStreams) -> None:
         self._app = app
         self._authenticator = authenticator
         self._max_bytes = app.settings.serve.body_bytes
@@ -50,36 +51,19 @@ class McpRoute:
         self.by_sdk: asyncio.Future[HttpSessionManager] = asyncio.get_running_loop().create_future()
         """Done once the SDK is loaded; requests that need it wait for it."""
         self._stopped = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._streams: dict[asyncio.Task[Any], Headers] = {}
-        """Requests that last until somebody ends them, and what they came with."""
+        self._owner: asyncio.Task[None] | None = None
+        self._streams = streams
 
     # -- life
 
     async def __aenter__(self) -> Self:
-        self._tasks = [start_task(self._run_sdk()), start_task(self._watch_streams())]
+        self._owner = start_task(self._run_sdk())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.end_streams()
         self._stopped.set()
-        owner, watching = self._tasks
-        watching.cancel()
-        await owner
-
-    def end_streams(self) -> None:
-        """End what would last: clients that wait for news. Calls that are running are left to end."""
-        for stream in self._streams:
-            stream.cancel()
-
-    async def _watch_streams(self) -> None:
-        """End streams whose key was revoked, or has expired."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            for stream, headers in list(self._streams.items()):
-                with suppress(StoreError):  # then nobody knows: the next look tells
-                    if not await self._authenticator.is_still_good(headers):
-                        stream.cancel()
+        assert self._owner is not None
+        await self._owner
 
     async def _run_sdk(self) -> None:
         """Opens and closes the SDK's sessions, which must be done by one and the same task."""
@@ -145,16 +129,12 @@ class McpRoute:
         if not lasts:
             await manager.serve(credential, scope, receive, send)
             return
-        stream = asyncio.current_task()
-        assert stream is not None
-        self._streams[stream] = headers
-        try:
-            await manager.serve(credential, scope, receive, send)
-        except asyncio.CancelledError:
-            with suppress(RuntimeError):  # of a response that had not begun, or had ended
-                await send({"type": "http.response.body", "body": b""})
-        finally:
-            del self._streams[stream]
+        with self._streams.kept(credential.id, scope, headers):
+            try:
+                await manager.serve(credential, scope, receive, send)
+            except asyncio.CancelledError:
+                with suppress(RuntimeError):  # of a response that had not begun, or had ended
+                    await send({"type": "http.response.body", "body": b""})
 
 
 def _received(body: bytes, receive: Receive) -> Receive:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolgate.errors import Failed, StoreError
-from toolgate.jobs.qstash import OWN_HEADER, NotReady, NotSigned, NotTaken, QStashMessage
+from toolgate.jobs.qstash import NotReady, NotSigned, NotTaken, QStashMessage
 from toolgate.serve.authentication import check_single
 from toolgate.serve.problems import HttpProblem
 from toolgate.serve.request_body import read_body
@@ -39,16 +39,14 @@ async def receive_job(request: Request) -> Response:
     pairs = request.scope["headers"]
     check_single(pairs)
     headers = dict(pairs)
-    for name in (SIGNATURE_HEADER, MESSAGE_ID_HEADER, OWN_HEADER):
+    for name in (SIGNATURE_HEADER, MESSAGE_ID_HEADER):
         if sum(one == name.encode() for one, _ in pairs) > 1:
             raise HttpProblem(400, f"There is more than one {name} header.")
     if SIGNATURE_HEADER.encode() not in headers:
         raise HttpProblem(401, "The message is not signed.", suggestion="Only QStash sends messages here.")
     body = await read_body(headers, request.receive, most, "qstash.body_bytes")
     given = request.headers
-    delivery = QStashMessage(
-        request.path_params["type"], body, given.get(SIGNATURE_HEADER), given.get(MESSAGE_ID_HEADER), given.get(OWN_HEADER)
-    )
+    delivery = QStashMessage(request.path_params["type"], body, given.get(SIGNATURE_HEADER), given.get(MESSAGE_ID_HEADER))
     try:
         job = await qstash.receive(delivery)
     except NotSigned as error:

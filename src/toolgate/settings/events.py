@@ -28,7 +28,7 @@ class EventKeySettings(Section):
     scopes: tuple[str, ...] = ()
     """The scopes that calls signed with it have."""
     governs: bool = False
-    """Whether whoever signs with it is a Toolgate of the same operator that has asked, counted and charged for a call
+    """True: whoever signs with it is a Toolgate of the same operator that has asked, counted and charged for a call
     already: its calls are not asked about, counted or charged here again, and have the scopes that it says."""
 
     @field_validator("secret")
@@ -52,7 +52,7 @@ class EventSettings(Section):
     group: str = Field(default="toolgate", pattern=r"^[A-Za-z0-9_-]{1,64}$")
     """The consumer group (Kafka) or the name of the durable consumers (NATS) that all processes share."""
     take_requests: bool = True
-    """Whether `serve` and `worker` take calls from `requests`. False: tools are only sent out."""
+    """True: `serve` and `worker` take calls from `requests`. False: tools are only sent out."""
     keys: dict[str, EventKeySettings] = Field(default_factory=dict)
     """The keys that sign messages, by the name that messages call them by."""
     sign_with: str | None = None
@@ -62,17 +62,17 @@ class EventSettings(Section):
     password: str | None = None
     """The name of the secret that holds the user's password."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """How the user name and the password are sent to Kafka."""
+    """The way in which the user name and the password are sent to Kafka."""
     concurrency: int = Field(default=16, ge=1, le=1_000)
-    """How many calls from the stream run at once in one process."""
+    """Calls from the stream that run at once in one process."""
     partitions: int = Field(default=16, ge=1, le=256)
     """NATS: how many sessions can make calls at the same time. Holds when the stream is made."""
     message_bytes: int = Field(default=1_000_000, ge=1_024, le=64_000_000)
     """The largest message, in and out."""
     redeliver_seconds: float = Field(default=30, ge=1, le=3_600)
-    """How long a process may give no sign of life before another one is given its messages."""
+    """The time for which a process may give no sign of life before another one is given its messages."""
     max_deliver: int = Field(default=5, ge=1, le=100)
-    """How often a message is tried that cannot be handled, before it goes to `.rejected`."""
+    """The number of times that a message is tried which cannot be handled, before it goes to `.rejected`."""
 
     @field_validator("url")
     @classmethod

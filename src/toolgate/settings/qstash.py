@@ -30,7 +30,7 @@ class QStashSettings(Section):
     send: tuple[JobType, ...] = ()
     """The types of jobs that `app.jobs.enqueue` hands to QStash, which brings them when they are due."""
     base_url: ServiceUrl = "https://qstash.upstash.io"
-    """Where QStash is reached."""
+    """The address of QStash."""
     token: SecretName = "QSTASH_TOKEN"
     """The name of the secret, among those of servers, with which jobs are handed to it."""
     signing_key: SecretName = "QSTASH_CURRENT_SIGNING_KEY"
@@ -40,7 +40,7 @@ class QStashSettings(Section):
     body_bytes: int = Field(default=1_048_576, ge=1_024, le=100_000_000)
     """The largest message that is taken."""
     retries: int = Field(default=3, ge=0, le=100)
-    """How often QStash tries to bring a job before it puts it into its dead letter queue."""
+    """The number of times that QStash tries to bring a job before it puts it into its dead letter queue."""
 
     @model_validator(mode="after")
     def _can_be_brought(self) -> "QStashSettings":

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from toolgate.model import TOOL_NAME, Tier
 from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
+from toolgate.settings.auth import AuthSettings
 from toolgate.settings.events import EventSettings
 from toolgate.settings.git import GitSettings
 from toolgate.settings.health import HealthSettings
@@ -103,6 +104,7 @@ class Settings(Section):
     """MCP servers, by the name that their tools' names begin with. `toolgate servers add` keeps more in the store."""
     mcp: McpSettings = McpSettings()
     serve: ServeSettings = ServeSettings()
+    auth: AuthSettings = AuthSettings()
     sessions: SessionSettings = SessionSettings()
     audit: AuditSettings = AuditSettings()
     notify: NotifySettings = NotifySettings()
@@ -154,6 +156,18 @@ class Settings(Section):
                     "so n8n.callback_url must say where its end is reported"
                 )
         return workflows
+
+    @field_validator("auth")
+    @classmethod
+    def _for_an_audience(cls, auth: AuthSettings, info: ValidationInfo) -> AuthSettings:
+        serve = info.data.get("serve")
+        for one in auth.issuers:
+            if not one.audience and serve is not None and serve.public_url is None:
+                raise ValueError(
+                    f"the tokens of {one.issuer} are for nobody: its audience must be set, or serve.public_url, whose "
+                    "/mcp they are for then"
+                )
+        return auth
 
     @field_validator("redis_url", "opa_url")
     @classmethod

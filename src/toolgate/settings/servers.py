@@ -5,11 +5,13 @@ from decimal import Decimal
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from toolgate.model import Tier
 from toolgate.settings.section import Section, anchored, anchored_path
+from toolgate.settings.services import ServiceUrl
 from toolgate.trust import working_directory
 
 
@@ -183,9 +185,19 @@ class ServeSettings(Section):
     """0: any that is free."""
     body_bytes: int = Field(default=4_194_304, ge=1_024, le=1_000_000_000)
     """The largest request that is taken."""
+    public_url: ServiceUrl | None = None
+    """The address under which clients reach it, if that is another: `https://gate.example.com`. Sign-in links lead there,
+    and tokens of MCP clients are for its /mcp."""
     proxies: tuple[str, ...] = ()
-    """Addresses and networks of reverse proxies (`10.0.0.7`, `10.1.0.0/16`) whose `Forwarded` and `X-Forwarded-For` headers
-    say where a request came from."""
+    """Addresses and networks of reverse proxies (`10.0.0.7`, `10.1.0.0/16`) whose `Forwarded`, `X-Forwarded-For` and
+    `X-Forwarded-Proto` headers say where a request came from, and whether it was encrypted on the way."""
+
+    @field_validator("public_url")
+    @classmethod
+    def _has_no_path(cls, url: str | None) -> str | None:
+        if url is not None and urlsplit(url).path:
+            raise ValueError("must be a host alone, without a path")
+        return url
 
     @field_validator("proxies")
     @classmethod

@@ -241,6 +241,15 @@ def use(id: str, tenant: str, call_id: str, at: datetime) -> Transaction[bool]:
     )
 
 
+def withdraw(id: str, tenant: str, at: datetime) -> Transaction[bool]:
+    """Ends a question, whether it waits or was approved and not used; False if it was over."""
+    return is_any(
+        "UPDATE approvals SET expires_at = :moment, sealed = NULL WHERE id = :id AND tenant_id = :tenant "
+        "AND state IN ('waiting', 'approved') AND expires_at > :moment RETURNING id",
+        {"id": id, "tenant": tenant, "moment": at},
+    )
+
+
 def put_back(id: str, call_id: str) -> Transaction[None]:
     """Undoes `use`, or an `answer` that a call used at once: the call was not made after all. Where the connection was lost
     while that was committed, the server may still be at it, with the row locked: so the row is locked first."""

@@ -12,9 +12,17 @@ LOWEST_SEQ = -(2**63)
 """Before every number that a row can have."""
 
 
-def after(seq: int, limit: int = PAGE_ROWS) -> Transaction[Rows]:
-    """Rows in order. The log begins at 1: what has a lower number was not written by us, and only `verify` looks at it."""
-    return (yield from _walk(max(seq, 0), limit))
+def after(seq: int, limit: int = PAGE_ROWS, tenant: str | None = None) -> Transaction[Rows]:
+    """Rows in order: of one tenant, or of all. The log begins at 1: what has a lower number was not written by us, and only
+    `verify` looks at it."""
+    if tenant is None:
+        return (yield from _walk(max(seq, 0), limit))
+    return (
+        yield (
+            f"SELECT {_COLUMNS} FROM audit_log WHERE tenant = :tenant AND seq > :seq ORDER BY seq LIMIT :most",
+            {"tenant": tenant, "seq": max(seq, 0), "most": limit},
+        )
+    )
 
 
 def _walk(seq: int, limit: int) -> Transaction[Rows]:

@@ -27,7 +27,7 @@ class EventRow(NamedTuple):
 
 
 def find(key_name: str, id: str) -> Transaction[EventRow | None]:
-    """What is known of a message."""
+    """A row of events: a message, and what became of it."""
     return select_one(EventRow, "event_requests", "WHERE key_name = :key AND id = :id", {"key": key_name, "id": id})
 
 

@@ -24,7 +24,7 @@ MAX_TENANTS = 32
 
 
 def skips_locked(store_name: str) -> str:
-    """What a SELECT ends with that locks rows, where several transactions run at once."""
+    """The end of a SELECT that locks rows, where several transactions run at once."""
     return " FOR UPDATE SKIP LOCKED" if store_name == "postgres" else ""
 
 
@@ -54,7 +54,17 @@ def claim(
         {**ids, "process": process, "moment": at},
     )
     taken = {row.id: row for row in (made(JobRow, row) for row in rows)}
-    return [taken[id] for id in chosen if id in taken], last
+    in_turn = [taken[id] for id in chosen if id in taken]
+    return in_turn, in_turn[-1].tenant_id if in_turn else last  # else whoever comes first by name would always be the next
+
+
+def look(
+    process: str, at: datetime, most: int, types: frozenset[str], *, after: str = "", lock: str = ""
+) -> Transaction[tuple[list[JobRow], str, datetime | None]]:
+    """Takes jobs as `claim` does; gives also the time at which the next one is due, None if there is none or all places are
+    taken."""
+    taken, last = yield from claim(process, at, most, types, after=after, lock=lock)
+    return taken, last, (yield from next_due(types)) if len(taken) < most else None
 
 
 def _mark_due(at: datetime, lock: str) -> Transaction[None]:

@@ -9,7 +9,7 @@ whose job another worker has, ends nothing.
 
 from collections.abc import Mapping
 from datetime import datetime
-from random import random
+from time import monotonic
 from typing import Any, NamedTuple
 
 from toolgate.store.database import Transaction
@@ -20,9 +20,8 @@ UNSETTLED = "('queued', 'running', 'waiting')"
 ENDED = "('done', 'failed', 'cancelled')"
 MAX_AT_ONCE = 1_000
 """Jobs that one transaction moves when it recovers, releases or forgets."""
-COUNT_ALWAYS, COUNT_SHARE = 1_000, 0.05
-"""To count a tenant's jobs takes the longer the more there are. A limit above the first number is looked at only in this
-share of cases: then a tenant may have some dozens more."""
+COUNT_SECONDS, COUNT_SHARE = 1.0, 10
+MAX_COUNTED_TENANTS = 10_000
 
 
 class JobRow(NamedTuple):
@@ -58,24 +57,53 @@ class JobRow(NamedTuple):
     ended_at: datetime | None
 
 
-def add(row: JobRow, most: int) -> Transaction[JobRow | None]:
+class QueueLimit:
+    """The most jobs of one tenant that are not done. To count them takes the longer the more there are. So a count holds for
+    a second and for a tenth of the room that it found: one process never queues too many by itself, and while there is
+    little room it counts each time. Several processes may together queue as many more as each of them takes in within that
+    second, at most a tenth of the limit each."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._room: dict[str, tuple[float, int]] = {}
+        """By tenant: until when its last count holds, and for how many more jobs."""
+
+    def has_room(self, tenant: str) -> bool:
+        """Takes room for one job that is known to be there; False: the tenant's jobs must be counted."""
+        until, left = self._room.get(tenant, (0.0, 0))
+        if not left or monotonic() >= until:
+            return False
+        self._room[tenant] = until, left - 1
+        return True
+
+    def note(self, tenant: str, count: int) -> bool:
+        """Notes how many jobs a tenant has; False: it may have no more."""
+        if len(self._room) >= MAX_COUNTED_TENANTS:
+            self._room.clear()
+        self._room[tenant] = monotonic() + COUNT_SECONDS, (self.most - count) // COUNT_SHARE
+        return count < self.most
+
+
+def add(row: JobRow, limit: QueueLimit) -> Transaction[JobRow | None]:
     """Queues a job; gives it, or the one that has its key already. None: the tenant has too many that wait."""
     if row.idempotency_key is not None and (found := (yield from _with_key(row))) is not None:
         return found
-    if (most <= COUNT_ALWAYS or random() < COUNT_SHARE) and (yield from _has(row.tenant_id, most)):
+    if not (yield from has_room(row.tenant_id, limit)):
         return None
     sql, values = insert("jobs", {**row._asdict(), "is_due": row.run_at <= row.created_at})
     added = yield f"{sql} ON CONFLICT DO NOTHING RETURNING id", values
     return row if added else (yield from _with_key(row))
 
 
-def _has(tenant: str, most: int) -> Transaction[bool]:
-    """Tells whether a tenant has so many jobs that are not done."""
+def has_room(tenant: str, limit: QueueLimit) -> Transaction[bool]:
+    """Tells whether a tenant may have one more job that is not done."""
+    if limit.has_room(tenant):
+        return True
     count = yield from value(
         f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE tenant_id = :tenant AND state IN {UNSETTLED} LIMIT :most) AS few",
-        {"tenant": tenant, "most": most},
+        {"tenant": tenant, "most": limit.most},
     )
-    return int(count) >= most
+    return limit.note(tenant, int(count))
 
 
 def _with_key(row: JobRow) -> Transaction[JobRow | None]:
@@ -94,8 +122,9 @@ def get(id: str, tenant: str | None = None) -> Transaction[JobRow | None]:
 
 
 def listed(chosen: Mapping[str, str], most: int) -> Transaction[list[JobRow]]:
-    """The latest jobs whose columns have these values, latest first."""
-    where = " AND ".join(f"{name} = :{name}" for name in chosen)
+    """The latest jobs whose columns have these values, latest first. A persona "" is none."""
+    columns = {"persona_id": "coalesce(persona_id, '')"}
+    where = " AND ".join(f"{columns.get(name, name)} = :{name}" for name in chosen)
     rest = f"WHERE {where} ORDER BY id DESC LIMIT :most" if chosen else "ORDER BY id DESC LIMIT :most"
     return select(JobRow, "jobs", rest, {**chosen, "most": most})
 
@@ -122,7 +151,7 @@ def ids(tenant: str | None, beginning: str) -> Transaction[list[tuple[str, str]]
 
 
 class JobBacklog(NamedTuple):
-    """What of all jobs somebody should look at."""
+    """The jobs that somebody should look at."""
 
     counts: dict[str, int]
     """By state."""

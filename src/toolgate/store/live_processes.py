@@ -16,7 +16,7 @@ from uuid_utils import uuid7
 
 from toolgate.errors import StoreError
 from toolgate.store.database import Store, Transaction, now
-from toolgate.store.sql import upsert
+from toolgate.store.sql import upsert, value
 from toolgate.tasks import repeat, start_task
 
 IS_DEAD = "process_id NOT IN (SELECT id FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until)"
@@ -39,8 +39,19 @@ def awake() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def beat(process: str) -> Transaction[None]:
-    yield upsert("processes", {"id": process, "seen_at": now()}, ("id",))
+def beat(process: str, url: str | None = None) -> Transaction[None]:
+    """Shows that a process is alive; without `url`, where it serves stays as it is."""
+    where = {} if url is None else {"url": url}
+    yield upsert("processes", {"id": process, "seen_at": now(), **where}, ("id",))
+
+
+def served_at(seconds: float) -> Transaction[str | None]:
+    """The address of a living process that serves HTTP, the latest to begin; None: there is none."""
+    return value(
+        "SELECT url FROM processes WHERE url IS NOT NULL AND seen_at > :alive_since AND seen_at < :alive_until "
+        "ORDER BY id DESC LIMIT 1",
+        alive_since(seconds),
+    )
 
 
 def gone(process: str) -> Transaction[None]:
@@ -56,6 +67,7 @@ class ProcessHeartbeat:
         self.seconds = seconds
         """After this long without a sign, an App counts as dead."""
         self.id = str(uuid7())
+        self._url: str | None = None
         self._beating: asyncio.Task[None] | None = None
         self._seen: float | None = None
         self.lapses = 0
@@ -70,6 +82,12 @@ class ProcessHeartbeat:
                 self._beating = start_task(
                     repeat(self.seconds / 5, self._renew, logger, "this process cannot show that it is alive")
                 )
+
+    async def serve_at(self, url: str) -> None:
+        """Shows that this App serves HTTP, and where."""
+        self._url = url
+        await self.show()
+        await self._renew()
 
     @property
     def is_shown(self) -> bool:
@@ -95,7 +113,7 @@ class ProcessHeartbeat:
 
     async def _renew(self) -> None:
         before, began = self._seen, awake()
-        await self._store.transact(beat(self.id))
+        await self._store.transact(beat(self.id, self._url))
         if before is None or awake() - before >= self.seconds / 2:
             self.lapses += 1
         self._seen = began

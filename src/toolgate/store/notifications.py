@@ -24,7 +24,7 @@ class NotificationRow(NamedTuple):
     title: str | None = None
     data: str | None = None
     retry: str | None = None
-    """Where it is to be sent when it is sent again, as JSON; None: everywhere, for it was not sent yet."""
+    """The channels that it is to be sent to when it is sent again, as JSON; None: everywhere, for it was not sent yet."""
 
 
 def keep(row: NotificationRow, most: int) -> Transaction[None]:

@@ -84,10 +84,12 @@ def named(name: str, tenant: str, user: str) -> Transaction[ScheduleRow | None]:
     return select_one(ScheduleRow, "schedules", f"WHERE {OWN} AND name = :name", values)
 
 
-def listed(tenant: str, user: str | None, most: int) -> Transaction[list[ScheduleRow]]:
-    """The schedules of a user, or of all users of a tenant, oldest first."""
-    chosen = "tenant_id = :tenant" if user is None else OWN
-    values = {"tenant": tenant, "most": most, **({} if user is None else {"user": user})}
+def listed(tenant: str, owner: tuple[str, str | None] | None, most: int) -> Transaction[list[ScheduleRow]]:
+    """The schedules of a user in the role of a persona, or of all users of a tenant, oldest first."""
+    chosen = "tenant_id = :tenant" if owner is None else f"{OWN} AND coalesce(persona_id, '') = :persona"
+    values: dict[str, Any] = {"tenant": tenant, "most": most}
+    if owner is not None:
+        values |= {"user": owner[0], "persona": owner[1] or ""}
     return select(ScheduleRow, "schedules", f"WHERE {chosen} ORDER BY id LIMIT :most", values)
 
 
@@ -134,22 +136,22 @@ def is_busy(row: ScheduleRow) -> Transaction[bool]:
     return (yield from is_any(f"SELECT 1 FROM jobs WHERE id = :id AND state IN {UNSETTLED}", {"id": row.last_job}))
 
 
-def fire(row: ScheduleRow, job: JobRow, max_queued: int, changes: Mapping[str, Any]) -> Transaction[bool]:
+def fire(row: ScheduleRow, job: JobRow, limit: jobs.QueueLimit, changes: Mapping[str, Any]) -> Transaction[bool]:
     """Moves a schedule on and queues its job; False: another worker did. Raises QueueFull, and nothing is changed."""
     if not (yield from change(row, **changes)):
         return False
-    kept = yield from jobs.add(job, max_queued)
+    kept = yield from jobs.add(job, limit)
     if kept is None:
         raise QueueFull
     yield "UPDATE schedules SET last_job = :job, is_open = TRUE WHERE id = :id", {"id": row.id, "job": kept.id}
     return True
 
 
-def pause(row: ScheduleRow, reason: str, notice: JobRow, max_queued: int) -> Transaction[bool]:
+def pause(row: ScheduleRow, reason: str, notice: JobRow, limit: jobs.QueueLimit) -> Transaction[bool]:
     """Pauses a schedule, and queues a notice to its user; False: it has been changed meanwhile."""
     if not (yield from change(row, state="paused", reason=reason)):
         return False
-    yield from jobs.add(notice, max_queued)
+    yield from jobs.add(notice, limit)
     return True
 
 
@@ -168,7 +170,9 @@ def ended_jobs(most: int) -> Transaction[list[tuple[ScheduleRow, str | None]]]:
     return [(made(ScheduleRow, row[:-1]), row[-1]) for row in rows]
 
 
-def count_end(row: ScheduleRow, changes: Mapping[str, Any], notice: JobRow | None, max_queued: int) -> Transaction[bool]:
+def count_end(
+    row: ScheduleRow, changes: Mapping[str, Any], notice: JobRow | None, limit: jobs.QueueLimit
+) -> Transaction[bool]:
     """Notes how the last job of a schedule ended, and queues a notice to its user; False: another worker did, or it has a
     new job."""
     sets = ", ".join(f"{name} = :{name}" for name in changes)
@@ -178,5 +182,5 @@ def count_end(row: ScheduleRow, changes: Mapping[str, Any], notice: JobRow | Non
         {**changes, "id": row.id, "job": row.last_job, "old_state": row.state},
     )
     if is_ours and notice is not None:
-        yield from jobs.add(notice, max_queued)
+        yield from jobs.add(notice, limit)
     return is_ours

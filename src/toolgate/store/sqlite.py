@@ -93,9 +93,7 @@ class SqliteStore(LoggedStore):
                 sleep(0.02)
 
     def _connect(self, place: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            place, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
-        )
+        connection = self._open_file(place)
         try:
             for pragma in PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
@@ -106,6 +104,11 @@ class SqliteStore(LoggedStore):
             connection.close()  # which undoes what is not committed
             raise
         return connection
+
+    def _open_file(self, place: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            place, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS, cached_statements=256
+        )
 
     # -- the log
 

@@ -64,7 +64,7 @@ def note_not_started(id: str, error: str, at: datetime) -> Transaction[None]:
 
 
 class InvocationEnd(NamedTuple):
-    """How a workflow ended."""
+    """The end of a workflow."""
 
     state: str
     output: str | None

@@ -152,15 +152,25 @@ class LoggedStore(ABC):
 
     async def room(self) -> None:
         """Waits until the oldest record that is not on disk is young again."""
-        while not self._asleep and self.trouble is None and monotonic() - self._oldest > SLOW_SECONDS:
-            self._hurry.set()
+        while self._is_behind():
             if self._relief is None:
                 self._relief = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._relief,), timeout=LINGER_SECONDS)
+                self._look_again(self._relief)
+            await asyncio.wait((self._relief,))
+
+    def _is_behind(self) -> bool:
+        return not self._asleep and self.trouble is None and monotonic() - self._oldest > SLOW_SECONDS
+
+    def _look_again(self, relief: "asyncio.Future[None]") -> None:
+        """Looks for all who wait, now and then: if each looked for itself, a thousand of them would do nothing else."""
+        self._relieve()
+        if not relief.done():
+            self._hurry.set()
+            relief.get_loop().call_later(LINGER_SECONDS, self._look_again, relief)
 
     def _relieve(self) -> None:
-        relief, self._relief = self._relief, None
-        if relief is not None and not relief.done():
+        if self._relief is not None and not self._is_behind():
+            relief, self._relief = self._relief, None
             relief.set_result(None)
 
     async def _close_writer(self) -> None:

@@ -91,7 +91,7 @@ async def scheduler(
                 cron = _given(schedule, "schedule", operation)
                 found = [await calls.add(cron, _call(ctx, task), timezone=timezone, by_call=ctx.id)]
             case "list":
-                found = await calls.of_persona(ctx.actor)
+                found = await calls.of_actor(ctx.actor)
             case "cancel":
                 found = [await calls.remove(ctx.actor, _given(id, "id", operation), ctx.id)]
     except CallError as error:

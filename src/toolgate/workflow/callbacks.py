@@ -21,7 +21,7 @@ from toolgate.workflow.client import MAX_EXECUTION_ID_CHARS
 
 PURPOSE = "workflow-callbacks"
 WINDOW_SECONDS = 300.0
-"""How far the time stamp may be from our clock."""
+"""The most seconds that a time stamp may be away from our clock."""
 MAX_OUTPUT_DEPTH = 100
 TIMESTAMP_HEADER, SIGNATURE_HEADER = "x-toolgate-timestamp", "x-toolgate-signature"
 _TIMESTAMP = re.compile(r"[0-9]{1,12}\Z")
@@ -39,7 +39,7 @@ class CallbackRefused(ToolgateError):
 
 
 class Callback(NamedTuple):
-    """What a workflow reported."""
+    """The report of a workflow."""
 
     success: bool
     output: Any = None
@@ -90,7 +90,7 @@ def signature(key: str, timestamp: str, body: bytes) -> str:
 
 
 def parse(body: bytes) -> Callback:
-    """What a callback says. Its output may be anything; its error is shortened to a message."""
+    """Reads the report of a callback. Its output may be anything; its error is shortened to a message."""
     if holds_too_much(body):
         raise _malformed("it holds more values than are read")
     try:

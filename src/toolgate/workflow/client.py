@@ -32,7 +32,7 @@ ADVICE = {
 
 
 class WorkflowRequest(NamedTuple):
-    """What is sent to a workflow's webhook."""
+    """The request that is sent to a workflow's webhook."""
 
     path: str
     arguments: Mapping[str, Any]
@@ -42,7 +42,7 @@ class WorkflowRequest(NamedTuple):
     user: str
     session: str | None
     callback: Mapping[str, str] | None = None
-    """Where and how its end is to be reported; None: it is waited for."""
+    """The address and the form in which its end is to be reported; None: it is waited for."""
 
     def body(self) -> dict[str, Any]:
         """The arguments and the metadata; those of the caller can't take its place."""
@@ -58,7 +58,7 @@ class WorkflowRequest(NamedTuple):
 
 
 class WorkflowAnswer(NamedTuple):
-    """What a workflow answered."""
+    """The answer of a workflow."""
 
     output: Any
     execution_id: str | None

@@ -133,7 +133,7 @@ class Invocations:
         await finish(self._store.transact(table.note_not_started(row.id, error, self._clock())))
 
     async def _masked(self, row: InvocationRow, value: Any) -> Any:
-        """What n8n said of an invocation, secrets masked: those that it was given, and its key."""
+        """The words of n8n on an invocation, secrets masked: those that it was given, and its key."""
         known = (*self._secrets(_actor(row), row.workflow), *self._known.get(row.id, ()), await self.keys.of(row.id))
         if not self._redactor.ready:
             await self._redactor.prepare(value)

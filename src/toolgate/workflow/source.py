@@ -26,7 +26,7 @@ STANDARD_RETRY = Retry(max_attempts=3, backoff_ms=1_000, codes=("CONNECTION_ERRO
 
 
 class Webhook(NamedTuple):
-    """What the runner knows of a tool that is a workflow."""
+    """A tool that is a workflow, as its runner knows it."""
 
     path: str
     runs_async: bool = False
@@ -146,4 +146,4 @@ STARTED_SCHEMA: dict[str, Any] = {
     "properties": {"invocationId": {"type": "string"}, "status": {"type": "string"}},
     "required": ["invocationId", "status"],
 }
-"""What a workflow that is not waited for gives at once."""
+"""The schema of what a workflow that is not waited for gives at once."""

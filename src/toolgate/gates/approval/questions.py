@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.gates.approval.approvers import Terms, check_giver, is_own
+from toolgate.gates.approval.approvers import Terms, is_own
 from toolgate.gates.approval.disclosure import PURPOSE
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
 from toolgate.gates.approval.grants import Grants, draft
@@ -78,6 +78,14 @@ class Questions:
             self.awaited[row.id].set()
         return await self.status(row.id, row.tenant_id)
 
+    async def withdraw(self, id: str, by: Actor, why: str) -> None:
+        """Ends a question of a tenant because its call is given up: nobody can answer it any more, and an answer that was
+        not used is void. Whoever else makes the same call is asked anew."""
+        row = await self._store.read(approvals.get(id, by.tenant))
+        if row is None or not await self._store.transact(approvals.withdraw(id, by.tenant, self._clock())):
+            return
+        await self._note("approval.withdrawn", by, row.tool_name, {"approval": id, "call": row.call_id, "reason": why})
+
     async def shown(self, row: ApprovalRow) -> bytes | None:
         """The arguments as an approver is shown them; None if that can't be known here, or any more."""
         if row.complete:
@@ -102,7 +110,7 @@ class Questions:
         or if whoever gave it may not (`own`: the door lets its person answer for themselves)."""
         terms = self._must_count(row, answer, by, own=own)
         said = await self._said(row, shown, answer, by, through, used_by)
-        grant = self._granted(row, answer, by, own=own)
+        grant = self._granted(row, answer, by)
         if terms.quorum > 1 and answer.verdict == "approve":
             return await self._vote(row, said, actor, terms.quorum)
         if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
@@ -190,10 +198,9 @@ class Questions:
             )
         return text.decode()
 
-    def _granted(self, row: ApprovalRow, answer: Answer, by: str, *, own: bool) -> GrantRow | None:
+    def _granted(self, row: ApprovalRow, answer: Answer, by: str) -> GrantRow | None:
         if answer.grant is None:
             return None
-        check_giver(by, own=own)
         return draft(
             row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, row.workspace, by,
             words(answer.reason), self._clock(), priced=row.confidence != "unknown",

@@ -76,7 +76,7 @@ class Gateway:
         self._who = who
         self._calls = ClientCalls(app, session, workspace)
         recovery = TaskRecovery(app, self._calls, recall, self._resume)
-        self._tasks = Tasks(who, app.mcp_tasks, recovery, self._calls.entry)
+        self._tasks = Tasks(who, app.mcp_tasks, recovery, self._calls.entry, app.approvals.withdraw)
         upstreams = VisibleUpstreams(app)
         self._prompts_resources = PromptsAndResources(app, who, upstreams, self._calls, self._tasks)
         self._changes = ChangeNotifier(app, who, upstreams)
@@ -203,7 +203,11 @@ class HttpSessionManager(StreamableHTTPSessionManager):
 
 @asynccontextmanager
 async def open_http(app: "App") -> AsyncIterator[HttpSessionManager]:
-    async with Gateway(app, credential_in_scope, recall=app.keys.recall) as server:
+    async def recall(id: str) -> Credential | None:
+        app.issuers.recall(id)
+        return await app.keys.recall(id)
+
+    async with Gateway(app, credential_in_scope, recall=recall) as server:
         manager = HttpSessionManager(app, server)
         async with manager.run():
             yield manager

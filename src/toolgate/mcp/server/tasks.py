@@ -54,8 +54,11 @@ class Tasks:
         records: TaskRecords,
         recovery: TaskRecovery,
         entry: Callable[[str, Credential], "Entry | None"],
+        withdraw: Callable[..., Awaitable[None]],
     ) -> None:
+        """`withdraw` ends an approval that a task waits for."""
         self._who = who
+        self._withdraw = withdraw
         self._records = records
         self._recovery = recovery
         self._entry = entry
@@ -219,6 +222,9 @@ class Tasks:
             task.cancel()
         else:
             await self._records.cancel(params.task_id)
+        approval = task.approval if isinstance(task, Task) else task.row.approval_id
+        if approval is not None:
+            await self._withdraw(approval, actor=self._who(ctx).actor, reason="its task was cancelled")
         return {}
 
     async def _find(self, ctx: Request, params: TaskParams) -> Task | StoredTask:

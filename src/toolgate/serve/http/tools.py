@@ -46,7 +46,7 @@ class ToolsQuery(PageQuery, frozen=True):
     category: str | None = None
 
 
-class Invocation(ApiModel, frozen=True):
+class NewCall(ApiModel, frozen=True):
     """A call."""
 
     arguments: Arguments = msgspec.field(default_factory=no_arguments)
@@ -115,7 +115,7 @@ CALL_ALSO = {
 
 
 @resource.post("/v1/tools/{name}/invoke", permission="call", takes_key=True, also=CALL_ALSO)
-async def invoke_tool(request: ApiRequest, name: str, body: Invocation) -> Outcome:
+async def invoke_tool(request: ApiRequest, name: str, body: NewCall) -> Outcome:
     """Call a tool. The answer is always the outcome, and the status follows its code.
 
     With the header Idempotency-Key the call has one effect, however often it is sent. A call that waits for a person, or was
@@ -124,14 +124,14 @@ async def invoke_tool(request: ApiRequest, name: str, body: Invocation) -> Outco
     key = _idempotency_key(request)
     terms: dict[str, Any] = {
         "actor": request.actor, "session": body.session, "idempotency_key": key, "approval": body.approval,
-        "timeout": body.timeout, "request_id": request.request_id, "door": "http",
+        "timeout": body.timeout, "request_id": request.request_id,
     }  # fmt: skip
     arguments = bytes(body.arguments)
     request.scope[CALL_KEY] = asyncio.current_task()  # a client that goes away takes its call with it
     if body.mode == "async":
-        outcome = await request.app.enqueue(name, arguments, delay=body.delay, priority=body.priority, **terms)
+        outcome = await request.app.enqueue(name, arguments, delay=body.delay, priority=body.priority, door="http", **terms)
     else:
-        outcome = await request.app.invoke(name, arguments, **terms)
+        outcome = await request.app.invoke(name, arguments, door="http", **terms)
     del request.scope[CALL_KEY]
     return Reply(outcome, status_of(outcome), _retry_after(outcome))  # type: ignore[return-value]
 

@@ -1,0 +1,115 @@
+"""Row 12: calls over HTTP by wrk, on /v1 and on /mcp, beside FastAPI with an empty handler and FastMCP; one process and two.
+
+Servers are asked in turn, so what is noisy is noisy for all. wrk takes a part of the two cores that two processes would like
+to have, so what is said of two is a lower bound.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from contest import WorkerCrashed
+from mcp_rows import META, MODERN, WORKERS
+from processes import free_port, start, told
+from rows import Bench
+
+FASTAPI, FASTMCP = "FastAPI, empty handler", "FastMCP"
+INVOKE, MCP = "Toolgate, POST /v1/tools/echo/invoke", "Toolgate, /mcp tools/call"
+TWO = ", two processes"
+GOAL_TWO = 1.7
+CONNECTIONS = 16
+RATE = re.compile(r"Requests/sec:\s+([0-9.]+)")
+FAULTS = re.compile(r"Non-2xx or 3xx responses: (\d+)|Socket errors: (.*)")
+
+
+@dataclass(frozen=True)
+class Target:
+    """An address, and what is sent there again and again."""
+
+    url: str
+    script: Path
+
+    def rate(self, seconds: int) -> float:
+        """Requests a second, all of which succeeded."""
+        command = ["wrk", "-t", "1", "-c", str(CONNECTIONS), "-d", f"{seconds}s", "-s", str(self.script), self.url]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        if faults := FAULTS.search(said):
+            raise WorkerCrashed(f"{self.url}: {faults[0]}")
+        found = RATE.search(said)
+        if found is None:
+            raise WorkerCrashed(f"wrk said nothing of {self.url}: {said[-300:]}")
+        return float(found[1])
+
+
+def http(bench: Bench) -> None:
+    if shutil.which("wrk") is None:
+        bench.found(12, "calls over HTTP", "not measured: wrk is not installed (apt-get install wrk)")
+        return
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ending:
+        targets = _targets(bench, Path(folder), ending)
+        seconds, rounds = (2, 1) if bench.rounds <= 3 else (5, 5)
+        rates: dict[str, list[float]] = {name: [] for name in targets}
+        for target in targets.values():
+            target.rate(1)
+        for number in range(rounds):
+            for name, target in targets.items():
+                bench.said(f"wrk, round {number + 1} of {rounds}: {name}")
+                rates[name].append(target.rate(seconds))
+    _judge(bench, {name: median(found) for name, found in rates.items()})
+
+
+def _judge(bench: Bench, rates: dict[str, float]) -> None:
+    for name, rate in rates.items():
+        bench.figures[f"wrk: {name}"] = {"requests/s": rate}
+        bench.found(12, name, f"{rate:,.0f} requests/s")
+    for ours, peer in ((INVOKE, FASTAPI), (MCP, FASTMCP)):
+        bench.found(12, f"{ours} / {peer}", f"{rates[ours] / rates[peer]:.2f}")
+    for name in (INVOKE, MCP):
+        more = rates[name + TWO] / rates[name]
+        bench.found(12, f"{name}: two processes / one", f"{more:.2f}", f"at least {GOAL_TWO:g}", more >= GOAL_TWO)
+
+
+def _targets(bench: Bench, folder: Path, ending: ExitStack) -> dict[str, Target]:
+    made: dict[str, Target] = {}
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/echo"
+    start([str(bench.peers), str(WORKERS / "server_fastapi.py"), str(port)], address, folder, ending)
+    made[FASTAPI] = Target(address, _script(folder / "fastapi.lua", {"text": "x"}, {}))
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/mcp"
+    start([str(bench.peers), str(WORKERS / "server_fastmcp.py"), str(port)], address, folder, ending)
+    called = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    params = {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": META}
+    made[FASTMCP] = Target(
+        address, _script(folder / "fastmcp.lua", {**called, "params": params}, {**MODERN, "Mcp-Name": "add"})
+    )
+    for suffix, workers in (("", "1"), (TWO, "2")):
+        home = folder / f"toolgate{workers}"
+        home.mkdir()
+        program = str(Path(sys.executable).with_name("toolgate"))
+        key = {"Authorization": f"Bearer {told([program, 'keys', 'create', 'bench'], home)}"}
+        port = free_port()
+        root = f"http://127.0.0.1:{port}"
+        start([program, "serve", "--port", str(port), "--workers", workers], root, home, ending)
+        body = {"arguments": {"text": "x"}}
+        made[INVOKE + suffix] = Target(f"{root}/v1/tools/echo/invoke", _script(home / "invoke.lua", body, key))
+        params = {"name": "echo", "arguments": {"text": "x"}, "_meta": META}
+        script = _script(home / "mcp.lua", {**called, "params": params}, {**MODERN, "Mcp-Name": "echo", **key})
+        made[MCP + suffix] = Target(f"{root}/mcp", script)
+    return made
+
+
+def _script(path: Path, body: dict[str, object], headers: dict[str, str]) -> Path:
+    """A file that tells wrk what to send."""
+    sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+    lines = ['wrk.method = "POST"', f"wrk.body = {json.dumps(json.dumps(body))}"]
+    lines += [f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}" for name, value in sent.items()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
