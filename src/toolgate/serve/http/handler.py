@@ -119,6 +119,8 @@ def _query_fields(text: bytes) -> dict[str, str]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise HttpProblem(400, "A query parameter is given more than once.")
+    if any(value.lower() == "null" for value in fields.values()):  # msgspec would take the text for a value that is left out
+        raise HttpProblem(422, "The query is wrong: null is no value. Leave the parameter out.")
     return fields
 
 
