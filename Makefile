@@ -98,6 +98,7 @@ fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff format .
 
 reference: $(READY) ## Write the Python reference, the stages, the list of tools and the picture of the architecture anew, from the source
+	$(BIN)/python -m tests.docs.synchronous_client
 	$(BIN)/python -m tests.docs.python_reference
 	$(BIN)/python -m tests.docs.stages
 	$(BIN)/python -m tests.docs.tool_index
@@ -108,10 +109,12 @@ bench: $(READY) ## Measure against peers
 
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command 'make lock' --quiet $(UPGRADE)
+IMAGE_EXTRAS := postgres redis opa mcp serve telemetry http notify sandbox scan tokens dates
 lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upgrade takes the newest of everything
 	$(PIP) install --quiet 'uv>=0.13.7'
 	$(COMPILE) pyproject.toml --extra all --group dev --output-file requirements/lock.txt
 	$(COMPILE) pyproject.toml --extra mcp --extra serve requirements/frameworks.in --output-file requirements/frameworks.txt
+	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS:%=--extra %) --output-file requirements/image.txt
 	$(COMPILE) requirements/langchain-mcp.in --output-file requirements/langchain-mcp.txt
 
 .PHONY: recording

@@ -97,6 +97,7 @@ THINGS = {
         # That of the system, which the sandbox has.
         lambda: _runs("/usr/bin/python3", "-m", "pip", "--version"), "apt-get install python3-pip", ("python3-pip",)
     ),
+    "systemd": Thing(_on_path("systemd-analyze"), "apt-get install systemd", ("systemd",)),
     "curl": Thing(_on_path("curl"), "apt-get install curl", ("curl",)),
     "docker": Thing(_docker, "apt-get install docker.io, then run them as root or as somebody who may use the engine"),
     "n8n": Thing(_n8n, "make test-n8n, which installs it from npm: 3 GB, ten minutes"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.serve.app import RESOURCES
+from toolgate.serve.http.resources import RESOURCES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 UNLISTED = {("GET", "/v1/openapi.json")}

@@ -6,7 +6,7 @@ wait for everything that an App consists of.
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from toolgate.app.argument_checks import ArgumentChecks
 from toolgate.app.background import add_handlers, make_qstash, make_queue, make_scheduled_calls, make_schedules
@@ -17,6 +17,7 @@ from toolgate.app.schedule_check import ScheduleCheck
 from toolgate.app.secrets import ServerSecrets
 from toolgate.app.services import make_package_sources, make_services
 from toolgate.app.sync import PolicySync, StoreSync
+from toolgate.app.telemetry import make_metrics, make_tracing
 from toolgate.app.tool_health import ToolHealth
 from toolgate.conversation.behaviours import BehaviourAdjustments
 from toolgate.conversation.canvas import Canvas
@@ -26,7 +27,6 @@ from toolgate.documents.library import DocumentLibrary
 from toolgate.documents.reader import DocumentReader
 from toolgate.embeddings import Embedder
 from toolgate.events.calls import EventCalls
-from toolgate.extras import require
 from toolgate.gates.approval.approvers import Approvers
 from toolgate.gates.approval.consent import Consent
 from toolgate.gates.approval.continuation import Continuations
@@ -93,9 +93,6 @@ from toolgate.workflow.invocations import Invocations
 from toolgate.workflow.runner import WorkflowRunner
 from toolgate.workflow.source import output_fault
 
-if TYPE_CHECKING:
-    from toolgate.gates.ledger.telemetry import CallMetrics
-
 
 class Clock(Protocol):
     """The part of the module `time` that an App goes by; what also has `now` (a datetime in UTC) is asked for that."""
@@ -136,7 +133,8 @@ class Parts:
         self.scheduled_calls = make_scheduled_calls(self)
         add_handlers(self)
         self.health = ToolHealth(self, on_schedule=keeps_servers)
-        self._make_telemetry()
+        self.metrics = make_metrics(self)
+        self.span_export = make_tracing(self)
 
     def _make_storage(self) -> None:
         """The database, what is kept in it, and how other processes are told of a change."""
@@ -432,18 +430,3 @@ class Parts:
             ledger=self.ledger,
             ending=Ending(redactor, self.budgets.charge, keeps_records=not settings.in_memory),
         )
-
-    def _make_telemetry(self) -> None:
-        """Metrics and spans, if they are wanted. Off, nothing of them is even imported."""
-        self.metrics: CallMetrics | None = None
-        if not (self.settings.metrics or self.settings.tracing):
-            return
-        require("telemetry")
-        from toolgate.gates.ledger import telemetry
-
-        if self.settings.metrics:
-            self.metrics = telemetry.CallMetrics()
-            self.hooks.add(self.metrics)
-            self.metrics.registry.register(self.health)
-        if self.settings.tracing:
-            self.hooks.add(telemetry.Tracing())

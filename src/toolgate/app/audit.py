@@ -1,6 +1,6 @@
 """`app.audit`: the records of calls and acts, and the proof that nobody changed them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -8,11 +8,13 @@ from toolgate.app.facets import Facet
 from toolgate.app.log_tail import LogTail
 from toolgate.errors import StoreError
 from toolgate.gates.ledger.details import CallDetails
-from toolgate.model import LOCAL, Actor, check_request_id
-from toolgate.store import audit_log
+from toolgate.model import LOCAL, Actor, Outcome, check_request_id
+from toolgate.pipeline.context import InvokeContext
+from toolgate.store import audit_log, log_pages, signed_heads
 from toolgate.store.chain import START, Head, LogVerdict, Verifier
 from toolgate.store.database import Rows
 from toolgate.store.head_keys import HeadKeys
+from toolgate.store.log_pages import CallFilter, LogFilter, LogPage
 from toolgate.store.signed_heads import SignedHead
 from toolgate.threads import to_thread
 
@@ -72,6 +74,22 @@ class AuditFacet(Facet):
 
         return LogTail(self.after, end)
 
+    async def rows(self, wanted: LogFilter, *, before: int | None = None, limit: int = 50) -> LogPage:
+        """Gives rows of the log, newest first, beginning before a number. A page may hold less than `limit` though there are
+        more: its `next` says where to go on."""
+        await self._parts.store.flush()
+        return await self._parts.store.read(log_pages.rows(wanted, before, limit))
+
+    async def calls(self, wanted: CallFilter, *, before: int | None = None, limit: int = 50) -> LogPage:
+        """Gives the end records of calls, newest first, beginning before a number; pages as for `rows`."""
+        await self._parts.store.flush()
+        return await self._parts.store.read(log_pages.calls(wanted, before, limit))
+
+    def on_call(self, listener: Callable[[InvokeContext, Outcome], None]) -> None:
+        """Has a function called with each call that ends, and its outcome. It must be quick and raise nothing: a call waits
+        for it. A `Hook` may do more, and costs more."""
+        self._parts.ledger.on_end.append(listener)
+
     async def of_request(self, request_id: str, *, tenant: str | None = None) -> tuple[str, ...]:
         """Gives the ids of the calls that were made with a request id of the caller's own, oldest first; of a tenant, or of
         all."""
@@ -79,6 +97,10 @@ class AuditFacet(Facet):
         await self._parts.store.flush()
         found = dict.fromkeys(await self._parts.store.read(audit_log.of_request(request_id, tenant)))
         return tuple(found)
+
+    async def latest_head(self) -> SignedHead | None:
+        """Gives the latest signed head; None: none was signed, or heads are not signed."""
+        return None if self._parts.heads is None else await self._parts.store.read(signed_heads.latest_head())
 
     async def prove(self, call_id: str) -> dict[str, Any] | None:
         """Gives a proof that the records of a call are in the audit log; None if there is no such call."""

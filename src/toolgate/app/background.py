@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolgate.app import workflow_jobs
+from toolgate.app import approval_notices, workflow_jobs
+from toolgate.app.approval_notices import ApprovalNotices
 from toolgate.app.job_handlers import (
     EMBEDDING_SCHEMA,
     GENERATE_EMBEDDING,
@@ -69,6 +70,12 @@ def add_handlers(parts: "Parts") -> None:
     handlers.add(workflow_jobs.TYPE, ExecuteWorkflow(parts, calls), schema=workflow_jobs.SCHEMA)
     handlers.add(SEND_NOTIFICATION, SendNotification(parts), max_attempts=5, schema=NOTIFICATION_SCHEMA)
     handlers.add(GENERATE_EMBEDDING, GenerateEmbedding(parts), schema=EMBEDDING_SCHEMA)
+    notices = ApprovalNotices(parts, partial(enqueue, parts))
+    handlers.add(
+        approval_notices.TYPE, notices.deliver, max_attempts=approval_notices.ATTEMPTS, schema=approval_notices.SCHEMA
+    )
+    if parts.settings.approvals.notify:
+        parts.consent.on_waiting = notices.tell
     parts.memory.embed_later = partial(_embed_later, parts)
 
 

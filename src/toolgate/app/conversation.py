@@ -51,11 +51,17 @@ class NotificationsFacet(Facet):
         return await self._parts.notifications.dismiss(id, actor or LOCAL)
 
     async def list(
-        self, *, actor: Actor | None = None, all_users: bool = False, limit: int = NOTIFICATIONS_PAGE
+        self,
+        *,
+        actor: Actor | None = None,
+        all_users: bool = False,
+        limit: int = NOTIFICATIONS_PAGE,
+        before: str | None = None,
     ) -> list[Notification]:
-        """Gives the latest notifications of the actor's user, or of all users of the tenant, oldest first."""
+        """Gives the latest notifications of the actor's user, or of all users of the tenant, oldest first; `before`: those
+        that are older than the one with this id."""
         actor = actor or LOCAL
-        return await self._parts.notifications.list(actor.tenant, None if all_users else actor.user, limit)
+        return await self._parts.notifications.list(actor.tenant, None if all_users else actor.user, limit, before)
 
 
 class PushTokensFacet(Facet):

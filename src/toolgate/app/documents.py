@@ -10,15 +10,24 @@ class DocumentsFacet(Facet):
     """The documents that were taken in. Tools see only those of their caller's tenant and persona."""
 
     @uninterrupted
-    async def remove(self, id: str, *, actor: Actor | None = None) -> DocumentRow | None:
-        """Removes a document of the actor's tenant, with its passages. Gives what was removed; None: there is none."""
+    async def remove(self, id: str, *, actor: Actor | None = None, all_users: bool = True) -> DocumentRow | None:
+        """Removes a document of the actor's tenant, with its passages; `all_users=False`: only one that the actor's user
+        took in. Gives what was removed; None: there is none."""
         actor = actor or LOCAL
-        removed = await self._parts.documents.remove(id, actor.tenant)
+        removed = await self._parts.documents.remove(id, actor.tenant, None if all_users else actor.user)
         if removed is not None:
             details = {"document": removed.id, "name": removed.name, "sha256": removed.sha256}
             await self._parts.events.record("document.removed", actor, "", details)
         return removed
 
-    async def list(self, tenant: str | None = None) -> list[DocumentRow]:
-        """Gives the documents of a tenant, or of all, oldest first."""
-        return await self._parts.documents.list(tenant)
+    async def list(
+        self,
+        tenant: str | None = None,
+        *,
+        user: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[DocumentRow]:
+        """Gives the documents of a tenant, or of all; that one user took in, or all; oldest first. `after`: those that are
+        younger than the one with this id."""
+        return await self._parts.documents.list(tenant, user, after, limit)

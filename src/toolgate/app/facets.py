@@ -122,6 +122,10 @@ class UndoFacet(CallableFacet):
         """Gives the ids of the actor's calls that can be undone and begin so."""
         return await self._parts.journal.calls(beginning, actor or LOCAL)
 
+    async def is_possible(self, call_id: str, *, actor: Actor | None = None) -> bool:
+        """Tells whether there are backups of files that a call of the actor's user changed, and that were not put back."""
+        return await self._parts.journal.has_backups(call_id, actor or LOCAL)
+
     async def preview(self, call_id: str, *, actor: Actor | None = None, force: bool = False) -> "list[Undone]":
         """Gives what `revert` would do, and does nothing."""
         return await self._parts.journal.preview(call_id, actor or LOCAL, force)

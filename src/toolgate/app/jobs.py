@@ -79,14 +79,17 @@ class JobsFacet(Facet):
         all_users: bool = False,
         all_tenants: bool = False,
         limit: int = JOBS_PAGE,
+        before: str | None = None,
     ) -> list[Job]:
-        """Gives the latest jobs, latest first. `all_tenants` is for whoever runs this installation; `persona` narrows what
-        these two give."""
+        """Gives the latest jobs, latest first; `before`: those that are older than the one with this id. `all_tenants` is
+        for whoever runs this installation; `persona` narrows what `all_users` and `all_tenants` give."""
         actor = actor or LOCAL
         if all_tenants or all_users:
             tenant = None if all_tenants else actor.tenant
-            return await self._parts.jobs.list(tenant=tenant, persona=persona, state=state, type=type, limit=limit)
-        return await self._parts.jobs.list(owner=actor, state=state, type=type, limit=limit)
+            return await self._parts.jobs.list(
+                tenant=tenant, persona=persona, state=state, type=type, limit=limit, before=before
+            )
+        return await self._parts.jobs.list(owner=actor, state=state, type=type, limit=limit, before=before)
 
     async def follow(self, id: str, *, actor: Actor | None = None, all_users: bool = False) -> AsyncGenerator[Job]:
         """Gives a job as it is, and again whenever it has changed, until it is over."""

@@ -83,6 +83,8 @@ class Lifecycle:
         """Notes how the parts are closed: the store, which all others write to, last."""
         parts, held = self._parts, self._held.push_async_callback
         held(parts.store.close)
+        if parts.span_export is not None:
+            held(parts.span_export.close)
         held(parts.details.close)
         if parts.heads is not None:
             held(parts.heads.close)

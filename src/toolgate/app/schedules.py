@@ -96,10 +96,15 @@ class SchedulesFacet(Facet):
         return schedule_of(await self._find(id_or_name, actor or LOCAL, all_users))
 
     async def list(
-        self, *, actor: Actor | None = None, all_users: bool = False, limit: int = SCHEDULES_PAGE
+        self,
+        *,
+        actor: Actor | None = None,
+        all_users: bool = False,
+        limit: int = SCHEDULES_PAGE,
+        after: str | None = None,
     ) -> "list[Schedule]":
-        """Gives the schedules, oldest first."""
-        return await self._parts.schedules.list(actor or LOCAL, limit, all_users=all_users)
+        """Gives the schedules, oldest first; `after`: those that are younger than the one with this id."""
+        return await self._parts.schedules.list(actor or LOCAL, limit, all_users=all_users, after=after)
 
     @uninterrupted
     async def pause(self, id_or_name: str, *, actor: Actor | None = None, all_users: bool = False) -> Schedule:

@@ -1,6 +1,7 @@
 """`toolgate approvals`: what waits for a person's yes, and how it is given."""
 
 import shlex
+import sys
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, get_args
@@ -9,6 +10,7 @@ import msgspec
 import typer
 
 from toolgate.app.app import App
+from toolgate.cli.approval_watch import WaitingCalls, WatchScreen, print_changes
 from toolgate.cli.arguments import read_object
 from toolgate.cli.call import EXIT, exit_code, show_outcome
 from toolgate.cli.completion import approval_ids
@@ -226,6 +228,24 @@ async def reject(
         approval = await _give(app, approval_id, Answer("reject", reason), whose, by.user)
     words = f" {approval.request.tool} ({approval.request.id})"
     return answer(to_dict(approval), ("✓ Rejected", "green"), words)
+
+
+@group.command("watch")
+async def watch_approvals(
+    ctx: typer.Context,
+    tenant: Tenants = None,
+    bell: Annotated[bool, option("--bell", "Ring the terminal's bell when a call comes.")] = False,
+    user: User = None,
+) -> int:
+    """Watch what waits for an answer, and answer it. Without a terminal, or with --json: a line for each change."""
+    whose = None if tenant == EVERY else actor_of(tenant, None, None).tenant
+    async with opened(ctx) as app:
+        calls = WaitingCalls(app, whose)
+        if as_json() or not (at_a_terminal() and sys.stdout.isatty()):
+            await print_changes(calls)
+        else:
+            await WatchScreen(app, calls, actor_of(None, None, user).user, bell=bell).run()
+    return 0
 
 
 async def _edited(app: App, beginning: str, whose: str | None, answer: Answer) -> Answer | None:

@@ -81,7 +81,7 @@ class Prompt:
 
     async def _ask(self, request: ApprovalRequest) -> Answer:
         note(request.text(most=WHOLE), lines=True)
-        with _interruptible() as interrupted:
+        with interruptible() as interrupted:
             return await self._answer(request, interrupted)
 
     async def _answer(self, request: ApprovalRequest, interrupted: Interrupted) -> Answer:
@@ -172,7 +172,7 @@ async def _chosen(choices: dict[str, str], interrupted: Interrupted) -> str | No
 
 async def agrees(question: str) -> bool:
     """True if the person at the terminal says a clear yes."""
-    with _interruptible() as interrupted:
+    with interruptible() as interrupted:
         typed = await _line(f"{question} [y] yes  [n] no > ", interrupted)
     return typed is not None and typed.lower() in ("y", "yes")
 
@@ -185,7 +185,7 @@ def _folded(choices: list[str]) -> str:
 
 async def ask(*choices: str) -> str | None:
     """The text that a person types to a question, in small letters; None at the end of input or when interrupted."""
-    with _interruptible() as interrupted:
+    with interruptible() as interrupted:
         typed = await _line(_folded([clean(choice) for choice in choices]), interrupted)
     return None if typed is None else typed.lower()
 
@@ -220,7 +220,7 @@ def _settle(future: "asyncio.Future[None]") -> Callable[[], None]:
 
 
 @contextmanager
-def _interruptible() -> Iterator["asyncio.Future[None]"]:
+def interruptible() -> Iterator["asyncio.Future[None]"]:
     """Ctrl-C answers the question instead of ending the program."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()

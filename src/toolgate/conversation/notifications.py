@@ -134,9 +134,9 @@ class Notifications:
 
     # -- for people
 
-    async def list(self, tenant: str, user: str | None, limit: int) -> list[Notification]:
+    async def list(self, tenant: str, user: str | None, limit: int, before: str | None = None) -> list[Notification]:
         """The latest notifications of a user, or of all users of a tenant, oldest first."""
-        return [_shown(row) for row in await self._store.read(table.listed(tenant, user, limit))]
+        return [_shown(row) for row in await self._store.read(table.listed(tenant, user, limit, before))]
 
     async def dismiss(self, id: str, actor: Actor) -> bool:
         """Removes a notification of an actor's user; gives whether there was one."""

@@ -75,9 +75,9 @@ class _Sending:
         try:
             found = self._ask(asked, left)
         except (CallError, ToolError) as error:
-            self.found = _result_of(error)
+            self.found = result_of_error(error)
             raise _Stopped from None
-        self.found = _result_of_answer(found.status, found.body)
+        self.found = result_of_answer(found.status, found.body)
         return found
 
 
@@ -240,7 +240,8 @@ def _no_service(kind: str) -> InvalidInput:
     )
 
 
-def _result_of(error: CallError | ToolError) -> PushResult:
+def result_of_error(error: CallError | ToolError) -> PushResult:
+    """The result of a request that got no answer."""
     if isinstance(error, NotReached):
         return PushResult("passing", "its host could not be reached")
     if isinstance(error, TimedOut):
@@ -250,7 +251,8 @@ def _result_of(error: CallError | ToolError) -> PushResult:
     return PushResult("passing" if error.retryable else "failed", f"the request failed ({error.code})")
 
 
-def _result_of_answer(status: int, body: bytes) -> PushResult:
+def result_of_answer(status: int, body: bytes) -> PushResult:
+    """The result of a request that was answered so."""
     if 200 <= status < 300:
         return PushResult("delivered")
     if status in GONE_STATUSES or (400 <= status < 500 and _GONE_WORDS.search(body)):

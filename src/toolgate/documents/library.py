@@ -133,10 +133,12 @@ class DocumentLibrary:
 
     # -- for operators
 
-    async def list(self, tenant: str | None) -> list[DocumentRow]:
-        """The documents of a tenant, or of all."""
-        return await self._store.read(table.listed(tenant))
+    async def list(
+        self, tenant: str | None, user: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> list[DocumentRow]:
+        """The documents of a tenant, or of all; of one user, or of all; oldest first."""
+        return await self._store.read(table.listed(tenant, user, after, limit))
 
-    async def remove(self, id: str, tenant: str) -> DocumentRow | None:
-        """Removes a document of a tenant; None if there is none."""
-        return await finish(self._store.transact(table.remove(id, tenant)))
+    async def remove(self, id: str, tenant: str, user: str | None = None) -> DocumentRow | None:
+        """Removes a document of a tenant, or of one of its users; None if there is none."""
+        return await finish(self._store.transact(table.remove(id, tenant, user)))

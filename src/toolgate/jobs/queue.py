@@ -214,15 +214,17 @@ class JobQueue:
         state: str | None = None,
         type: str | None = None,  # noqa: A002
         limit: int = 100,
+        before: str | None = None,
     ) -> list[Job]:
-        """The latest jobs, latest first: of an actor, or of a tenant or of all tenants, of one persona or of all."""
+        """The latest jobs, latest first: of an actor, or of a tenant or of all tenants, of one persona or of all; those that
+        are older than one, if it is given."""
         chosen = {"tenant_id": tenant, "persona_id": persona, "state": state, "type": type}
         given = {name: value for name, value in chosen.items() if value is not None}
         if owner is not None:
             given |= {"tenant_id": owner.tenant, "persona_id": owner.persona or "", "user_id": owner.user}
         if state is not None and state not in STATES:
             raise Failed("VALIDATION_ERROR", f"A job is {', '.join(STATES[:-1])} or {STATES[-1]}, not {state!r:.40}.")
-        return [job_of(row) for row in await self._store.read(table.listed(given, limit))]
+        return [job_of(row) for row in await self._store.read(table.listed(given, limit, before))]
 
     async def counts(self, tenant: str | None = None) -> dict[str, int]:
         return await self._store.read(table.counts(tenant))
@@ -286,7 +288,8 @@ class JobQueue:
         if found is None:
             return None
         if found.state in ("done", "failed"):
-            raise Failed("VALIDATION_ERROR", f"Job {id} is {found.state}: there is nothing left to cancel.")
+            words = f"Job {id} is {found.state}: there is nothing left to cancel."
+            raise Failed("VALIDATION_ERROR", words, category="conflict")
         row = await finish(self._store.transact(_cancel(id, self.clock())))
         await self.tell(id)
         return None if row is None else job_of(row)
@@ -303,6 +306,7 @@ class JobQueue:
             raise Failed(
                 "VALIDATION_ERROR",
                 f"Job {id} is {found.state}; only a job that failed, was cancelled or is parked can be tried again.",
+                category="conflict",
             )
         await self.tell(id)
         return await self.get(id, tenant)

@@ -153,7 +153,8 @@ class Schedules:
             ) from None
         except ScheduleNameTaken:
             words = f"User {row.user_id} has a schedule named {quoted(row.name, MAX_NAME_CHARS)} already."
-            raise Failed("VALIDATION_ERROR", words, suggestion="Give another name, or remove that one first.") from None
+            advice = "Give another name, or remove that one first."
+            raise Failed("VALIDATION_ERROR", words, suggestion=advice, category="conflict") from None
 
     def _check(self, line: str, name: str | None, max_runs: int | None, until: datetime | None) -> None:
         least = timedelta(seconds=self.queue.settings.schedule_seconds)
@@ -190,13 +191,14 @@ class Schedules:
                 "VALIDATION_ERROR",
                 f"There is no schedule {quoted(id_or_name, MAX_NAME_CHARS)}.",
                 suggestion="`toolgate schedules list` shows those there are.",
+                category="missing",
             )
         return row
 
-    async def list(self, actor: Actor, limit: int, *, all_users: bool = False) -> list[Schedule]:
+    async def list(self, actor: Actor, limit: int, *, all_users: bool = False, after: str | None = None) -> list[Schedule]:
         """The schedules of an actor, or of all users of their tenant, oldest first."""
         owner = None if all_users else (actor.user, actor.persona)
-        return [schedule_of(row) for row in await self._store.read(table.listed(actor.tenant, owner, limit))]
+        return [schedule_of(row) for row in await self._store.read(table.listed(actor.tenant, owner, limit, after))]
 
     # -- by hand
 
@@ -213,7 +215,8 @@ class Schedules:
         """Changes a schedule in a state. A worker may fire it meanwhile: then what is changed is looked up again."""
         for _ in range(10):
             if row.state != expected:
-                raise Failed("VALIDATION_ERROR", f"Schedule {row.name} is {row.state}, not {expected}.")
+                words = f"Schedule {row.name} is {row.state}, not {expected}."
+                raise Failed("VALIDATION_ERROR", words, category="conflict")
             if await finish(self._store.transact(table.change(row, **changes))):
                 return schedule_of(row._replace(**changes))
             row = await self.find(row.id, owner_of(row))
@@ -229,7 +232,8 @@ class Schedules:
     async def run_now(self, row: ScheduleRow) -> Job:
         """Queues the job of a schedule now, whatever its times. Raises Failed where its last one is not over."""
         if await self._store.read(table.is_busy(row)):
-            raise Failed("VALIDATION_ERROR", f"Job {row.last_job} of schedule {row.name} is not over yet.")
+            words = f"Job {row.last_job} of schedule {row.name} is not over yet."
+            raise Failed("VALIDATION_ERROR", words, category="conflict")
         payload = await self.payload_of(row)
         if payload is None:
             raise Failed("UNEXPECTED_ERROR", f"The payload of schedule {row.name} cannot be read.")

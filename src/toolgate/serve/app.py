@@ -6,61 +6,30 @@ is a route. A resource has a module of its own with its `routes`, whose handlers
 """
 
 import logging
+from contextlib import nullcontext
 from functools import cached_property
+from time import perf_counter
 from typing import Any, Self
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route, Router
+from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
 
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
-from toolgate.model import check_request_id, new_id
+from toolgate.mcp.server.fast_path import REPLY_KEY
 from toolgate.serve import health_metrics, protected_resource, qstash, sign_in, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
-from toolgate.serve.http import (
-    approvals,
-    budgets,
-    catalog,
-    costs,
-    events,
-    flags,
-    grants,
-    keys,
-    openapi,
-    policy,
-    secrets,
-    session,
-    tools,
-    undo,
-)
-from toolgate.serve.http.endpoint import Endpoint
-from toolgate.serve.http.handler import PathHandler
+from toolgate.serve.http import openapi, resources
 from toolgate.serve.http.pages import CURSOR_PURPOSE
 from toolgate.serve.mcp import McpRoute
 from toolgate.serve.problems import HttpProblem
 from toolgate.serve.protected_resource import MCP_PATH
+from toolgate.serve.request_log import REQUEST_ID_HEADER, ServerLog, request_id_of
+from toolgate.serve.request_telemetry import RequestMetrics, current_trace
 from toolgate.serve.streams import OpenStreams
 from toolgate.tasks import start_task
-
-RESOURCES = (
-    tools.resource,
-    catalog.resource,
-    approvals.resource,
-    grants.resource,
-    budgets.resource,
-    costs.resource,
-    keys.resource,
-    secrets.resource,
-    flags.resource,
-    policy.resource,
-    undo.resource,
-    events.resource,
-    session.resource,
-    openapi.resource,
-)
-"""The resources of /v1. Calls come first: the routes are compared in this order."""
 
 REQUEST_ID_KEY = "toolgate.request_id"
 """In a request's scope: its id, which the client gave or which is new."""
@@ -68,17 +37,8 @@ REQUEST_ID_KEY = "toolgate.request_id"
 logger = logging.getLogger("toolgate")
 
 
-def _paths() -> list[Route]:
-    """A route for each path of /v1."""
-    found: dict[str, list[Endpoint]] = {}
-    for resource in RESOURCES:
-        for endpoint in resource.endpoints:
-            found.setdefault(endpoint.path, []).append(endpoint)
-    return [Route(path, PathHandler(endpoints)) for path, endpoints in found.items()]
-
-
 ROUTES = [
-    *_paths(), *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes,
+    *resources.routes, *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes,
     *protected_resource.routes,
 ]  # fmt: skip
 
@@ -86,21 +46,25 @@ ROUTES = [
 class HttpApp:
     """The ASGI app of an open App: `async with HttpApp(app) as http`."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, log: ServerLog | None = None) -> None:
+        """`log`: where requests are noted, if anywhere."""
         self.app = app
+        self._log = log
         self.authenticator = Authenticator(app)
         self.streams = OpenStreams(self.authenticator)
         self.mcp = McpRoute(app, self.authenticator, self.streams)
         self.readiness = Readiness(app, self.mcp.check)
-        self._collector = health_metrics.ServerCollector(app)
         self.cursor_key = b""
         """Seals the cursors of pages; the same in all processes."""
+        self.collector = health_metrics.ServerCollector(app)
+        self.request_metrics = None if app.metrics is None else RequestMetrics(app.metrics.registry, ROUTES)
+        self._is_traced = app.settings.tracing or app.settings.otlp_url is not None
         self._routes = Router(ROUTES, redirect_slashes=False)  # an address is one address, as for /mcp
 
     @cached_property
     def openapi(self) -> dict[str, Any]:
         """The description of /v1."""
-        return openapi.document(RESOURCES)
+        return openapi.document(resources.RESOURCES)
 
     async def __aenter__(self) -> Self:
         self.cursor_key = bytes.fromhex(await self.app.keys.sealing_key(CURSOR_PURPOSE))
@@ -113,7 +77,9 @@ class HttpApp:
         self._watching.cancel()
         await self.mcp.__aexit__()
         await self.app.audit.tail.close()
-        self._collector.close()
+        if self.request_metrics is not None:
+            self.request_metrics.close()
+        self.collector.close()
         await self.app.keys.close()
         await self.app.sign_ins.close()
         await self.app.issuers.close()
@@ -121,14 +87,35 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
-        answer = _Answer(send)
+        is_mcp = scope["path"] == MCP_PATH
+        begun = perf_counter()
+        answer = _Answer(send, self._request_id(scope, is_mcp))
         try:
-            if scope["path"] == MCP_PATH:
+            await self._answer(scope, receive, answer, is_mcp)
+        finally:
+            if self._log is not None and (self._log.verbose or not is_mcp):
+                self._log.request(scope, answer.status, answer.sent, begun)
+            if self.request_metrics is not None:
+                self.request_metrics.count(scope, answer.status, perf_counter() - begun)
+
+    def _request_id(self, scope: Scope, is_mcp: bool) -> str | None:
+        """The id of a request, for its answer. On /mcp a request has one only if its client gave it one or it is logged: the
+        hot path answers without headers of ours, which then is not taken."""
+        is_logged = self._log is not None and (self._log.verbose or not is_mcp)
+        if is_mcp and not is_logged and all(name != REQUEST_ID_HEADER for name, _ in scope["headers"]):
+            return None
+        scope.pop(REPLY_KEY, None)
+        scope[REQUEST_ID_KEY] = id = request_id_of(scope["headers"])
+        return id
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer", is_mcp: bool) -> None:
+        try:
+            if is_mcp:
                 await self.mcp(scope, receive, answer)
             else:
                 scope["app"] = self  # which the handlers ask, and without which routing would answer by itself
-                scope[REQUEST_ID_KEY] = answer.request_id = _request_id(scope)
-                await self._routes(scope, receive, answer)
+                with current_trace(scope["headers"]) if self._is_traced else nullcontext():
+                    await self._routes(scope, receive, answer)
         except HttpProblem as problem:
             await problem.response(answer.request_id)(scope, receive, answer)
         except HTTPException as error:
@@ -143,34 +130,27 @@ class HttpApp:
 
 
 class _Answer:
-    """A `send` that knows whether an answer has begun, and tells the request's id with it."""
+    """A `send` that knows whether an answer has begun, and gives it the id of its request."""
 
-    __slots__ = ("_send", "request_id", "started")
+    __slots__ = ("_send", "request_id", "sent", "started", "status")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, request_id: str | None) -> None:
         self._send = send
+        self.request_id = request_id
         self.started = False
-        self.request_id: str | None = None
+        self.status = 0
+        self.sent = 0
+        """Bytes of the body."""
 
     def __call__(self, message: Message) -> Any:
         self.started = True
-        if self.request_id is not None and message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id.encode())]
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            if self.request_id is not None:
+                message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self.request_id.encode())]
+        elif message["type"] == "http.response.body":
+            self.sent += len(message.get("body", b""))
         return self._send(message)
-
-
-def _request_id(scope: Scope) -> str:
-    """The id that the client gave a request, if it is one that a record may hold; else a new one."""
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
-    if given is not None:
-        try:
-            text: str = given.decode("ascii")
-            check_request_id(text)
-        except ValueError:
-            pass
-        else:
-            return text
-    return new_id()
 
 
 UNEXPECTED = HttpProblem(500, "The server failed to handle the request. Its log has the cause.")

@@ -2,6 +2,8 @@
 the states of MCP servers, in Prometheus' format)."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -9,9 +11,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolgate.app.app import App
+from toolgate.errors import StoreError
+from toolgate.jobs.job import STATES as JOB_STATES
 from toolgate.serve.authentication import check_single
 from toolgate.serve.hosts import is_local
 from toolgate.serve.problems import HttpProblem
+from toolgate.version import VERSION
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
 STATUS = {"ok": "ok", "warning": "degraded", "fault": "down"}
 """The word of /readyz for a check's status."""
+DAY_SECONDS = 86_400.0
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SERVER_STATES = ("off", "idle", "starting", "up", "waiting", "resting")
 
@@ -64,6 +70,7 @@ async def metrics(request: Request) -> Response:
             raise HttpProblem(403, "The key does not have the scope metrics.")
     if http.app.metrics is None:
         raise HttpProblem(404, "Metrics are off.", suggestion="Set metrics: true.")
+    await http.collector.look()
     return Response(http.app.metrics.text(), headers={"content-type": METRICS_MEDIA_TYPE})
 
 
@@ -71,12 +78,21 @@ routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics"
 
 
 class ServerCollector:
-    """States of MCP servers, looked up when Prometheus asks. Nothing is collected while the setting `metrics` is off."""
+    """States of MCP servers, and what of the store was last read for Prometheus: collected when it asks. Nothing is while
+    the setting `metrics` is off."""
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self._waiting = 0
+        self._jobs: dict[str, int] = {}
         if app.metrics is not None:
             app.metrics.registry.register(self)
+
+    async def look(self) -> None:
+        """Reads what the store knows: the same in all processes on it. What can't be read now stays as it was."""
+        with suppress(StoreError):
+            self._waiting = sum((await self._app.approvals.counts()).values())
+            self._jobs = (await self._app.jobs.backlog(DAY_SECONDS, DAY_SECONDS)).counts
 
     def close(self) -> None:
         if self._app.metrics is not None:
@@ -95,4 +111,11 @@ class ServerCollector:
                 state.add_metric([one.name, name], float(one.state == name))
             starts.add_metric([one.name], one.starts)
             under_way.add_metric([one.name], one.under_way)
-        yield from (state, starts, under_way)
+        waiting = GaugeMetricFamily("toolgate_approvals_waiting", "Calls that wait for a person, of all tenants")
+        waiting.add_metric([], self._waiting)
+        jobs = GaugeMetricFamily("toolgate_jobs_in_state", "Jobs of all tenants, by state", labels=["state"])
+        for name in JOB_STATES:
+            jobs.add_metric([name], self._jobs.get(name, 0))
+        build = GaugeMetricFamily("toolgate_build_info", "1, with the version", labels=["version", "python"])
+        build.add_metric([VERSION, python_version()], 1)
+        yield from (state, starts, under_way, waiting, jobs, build)

@@ -7,9 +7,11 @@ forgives too much: it drops tabs and line ends, and ignores what follows a brack
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from starlette.types import Scope
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
 
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """Headers that a proxy adds: whoever sent the request is elsewhere."""
@@ -28,13 +30,13 @@ Network = IPv4Network | IPv6Network
 Headers = Mapping[bytes, bytes]
 
 
-def is_local(scope: Scope, headers: Headers) -> bool:
+def is_local(scope: "Scope", headers: Headers) -> bool:
     """True if a request was made on this machine, by the address of its connection; not if a proxy passed it on."""
     address = _address(peer_of(scope)) if FORWARDED.isdisjoint(headers) else None
     return address is not None and address.is_loopback
 
 
-def peer_of(scope: Scope) -> str:
+def peer_of(scope: "Scope") -> str:
     """The address of a request's connection; empty if it is not known."""
     client = scope.get("client")
     return str(client[0]) if client else ""
@@ -104,7 +106,7 @@ class TrustedProxies:
         said = {self._nearest(address, hops) for hops in _hops(headers)}
         return str(said.pop() if len(said) == 1 else address)
 
-    def scheme(self, scope: Scope) -> str:
+    def scheme(self, scope: "Scope") -> str:
         """http or https: as the connection is or, if it is that of a trusted proxy, as the client's was by its word."""
         address, own = _address(peer_of(scope)), str(scope.get("scheme", "http"))
         if address is None or not self._trusts(address):

@@ -26,6 +26,7 @@ from toolgate.errors import NotServing
 from toolgate.jobs.worker import JobWorker
 from toolgate.mcp.server.fast_path import CALL_KEY, REPLY_KEY
 from toolgate.serve.app import HttpApp
+from toolgate.serve.request_log import ServerLog
 from toolgate.tasks import finish, start_task
 
 BACKLOG = 2_048
@@ -70,12 +71,13 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]]) -> None:
+async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]], log: ServerLog | None = None) -> None:
     """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what. Jobs are run
-    meanwhile, if the settings say so; those that run when it is told to stop are waited for."""
+    meanwhile, if the settings say so; those that run when it is told to stop are waited for. `log`: where requests are
+    noted."""
     listening = bind(app)
     url = url_of(listening)
-    async with HttpApp(app) as http:
+    async with HttpApp(app, log) as http:
         config = uvicorn.Config(
             http, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
             server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, interface="asgi3",

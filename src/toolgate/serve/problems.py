@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import orjson
-from starlette.responses import Response
 
 from toolgate.errors import CallError, ErrorCategory, NotOpen, NotServing, StoreError, ToolgateError
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 STATUS_CODES: Mapping[int, str] = {
     400: "INVALID_REQUEST",
     401: "UNAUTHENTICATED",
@@ -75,7 +79,7 @@ class HttpProblem(ToolgateError):
         self.headers = headers
         self.code = code or STATUS_CODES[status]
 
-    def response(self, request_id: str | None = None) -> Response:
+    def response(self, request_id: str | None = None) -> "ProblemAnswer":
         document = {
             "title": OWN_TITLES.get(self.status) or HTTPStatus(self.status).phrase,
             "status": self.status,
@@ -86,7 +90,22 @@ class HttpProblem(ToolgateError):
             document["suggestion"] = self.suggestion
         if request_id is not None:
             document["request_id"] = request_id
-        return Response(orjson.dumps(document), self.status, self.headers, "application/problem+json")
+        return ProblemAnswer(self.status, orjson.dumps(document), self.headers or {})
+
+
+class ProblemAnswer:
+    """A problem document as an ASGI app. Clients read the types of /v1 too, and have no Starlette."""
+
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.status, self.body = status, body
+        self._headers = {
+            "content-type": PROBLEM_MEDIA_TYPE, "content-length": str(len(body)), "cache-control": "no-store", **headers,
+        }  # fmt: skip
+
+    async def __call__(self, _: "Scope", __: "Receive", send: "Send") -> None:
+        headers = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in self._headers.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 def problem_of(error: ToolgateError) -> HttpProblem | None:

@@ -5,7 +5,7 @@ nearest one that does. Relative paths are taken from the folder of the file that
 from the working directory. The groups stand in one module each; `root` has them all, `load` reads them.
 """
 
-from toolgate.settings.approvals import ApprovalRule, ApprovalSettings
+from toolgate.settings.approvals import ApprovalNoticeSettings, ApprovalRule, ApprovalSettings, WebhookSettings
 from toolgate.settings.limits import RateRule
 from toolgate.settings.load import VARIABLE_PREFIX, load_settings, variables_of_settings
 from toolgate.settings.notify import ChannelSettings
@@ -20,6 +20,7 @@ from toolgate.settings.workflows import N8nSettings, WorkflowSettings
 __all__ = [
     "SECRET_NAME",
     "VARIABLE_PREFIX",
+    "ApprovalNoticeSettings",
     "ApprovalRule",
     "ApprovalSettings",
     "ChannelSettings",
@@ -33,6 +34,7 @@ __all__ = [
     "ServerSettings",
     "ServerToolSettings",
     "Settings",
+    "WebhookSettings",
     "WorkflowSettings",
     "load_settings",
     "variables_of_settings",

@@ -1,15 +1,19 @@
-"""Settings of approvals: who must agree, how many, and how long a question stands."""
+"""Settings of approvals: who must agree, how many, how long a question stands, and where people are told of one."""
 
 from collections.abc import Iterable
 from itertools import product
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
+from toolgate.model import Tier
+from toolgate.settings.qstash import SecretName
 from toolgate.settings.section import Section, matches_tool
+from toolgate.settings.services import ServiceUrl
 
 OTHER = "\0"
 """A name that no tool and no tenant has: stands for all that are not named."""
+NoticeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 class ApprovalRule(Section):
@@ -36,6 +40,52 @@ class ApprovalRule(Section):
         return matches_tool(self.tool, tool) and self.tenant in (None, tenant)
 
 
+class WebhookSettings(Section):
+    """An address that takes signed JSON."""
+
+    url: ServiceUrl
+    """Where it is sent by POST: `https://chat.example.com/hooks/approvals`."""
+    secret: SecretName
+    """The name of the secret, among those of servers, that it is signed with."""
+    allow_private: bool = False
+    """Whether the address may be one of this machine or of a private network."""
+
+
+class ApprovalNoticeSettings(Section):
+    """A place where people are told of calls that wait for them: one of `to`, `user` and `webhook`."""
+
+    to: str | None = Field(default=None, min_length=1)
+    """An apprise URL: `mailtos://smtp.example.com?to=ops@example.com`. It may refer to secrets, or be one:
+    `{{secret:NAME}}`."""
+    user: str | None = Field(default=None, min_length=1)
+    """A user of the tenant whose call waits: told by their notifications, channels and push tokens."""
+    webhook: WebhookSettings | None = None
+    tenants: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Whose calls; None: every tenant's."""
+    tools: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Of which tools; a `*` at the end stands for any ending. None: of every tool."""
+    tiers: tuple[Tier, ...] | None = Field(default=None, min_length=1)
+    """Of which tiers; None: of every tier."""
+    arguments: bool = False
+    """Whether the message has the arguments of the call, as records have them: with secrets masked."""
+    per_hour: int = Field(default=30, ge=1, le=10_000)
+    """Messages about single calls of one tenant in an hour. Those beyond it come as one message with their number."""
+
+    @model_validator(mode="after")
+    def _leads_somewhere(self) -> "ApprovalNoticeSettings":
+        if sum(given is not None for given in (self.to, self.user, self.webhook)) != 1:
+            raise ValueError("names one of: to (an apprise URL), user, webhook")
+        return self
+
+    def matches(self, tool: str, tier: str, tenant: str) -> bool:
+        """Tells whether people are told of such a call."""
+        return (
+            (self.tenants is None or tenant in self.tenants)
+            and (self.tiers is None or tier in self.tiers)
+            and (self.tools is None or any(matches_tool(pattern, tool) for pattern in self.tools))
+        )
+
+
 class ApprovalSettings(Section):
     """The people who may answer a question, the time they have, and the number of questions."""
 
@@ -51,6 +101,8 @@ class ApprovalSettings(Section):
     """New questions of one user in an hour; beyond it a call is denied as RATE_LIMITED and nobody is asked."""
     tenant_questions_per_hour: int = Field(default=1_000, ge=1, le=1_000_000)
     """New questions of all users of a tenant in an hour, likewise."""
+    notify: dict[NoticeName, ApprovalNoticeSettings] = Field(default_factory=dict)
+    """Where people are told of calls that wait, by name: `{ops: {to: "{{secret:OPS_CHAT}}", tiers: [execute]}}`."""
 
     @field_validator("rules")
     @classmethod

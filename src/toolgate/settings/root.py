@@ -28,7 +28,7 @@ from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
 from toolgate.settings.section import Section, anchored_path
 from toolgate.settings.servers import McpSettings, ServerSettings, ServeSettings, SessionSettings
-from toolgate.settings.services import ServicesSettings
+from toolgate.settings.services import ServicesSettings, plain_url
 from toolgate.settings.timezones import Timezone, TimezoneRule, each_once
 from toolgate.settings.workflows import SYNC_SECONDS, N8nSettings, WorkflowSettings
 from toolgate.trust import working_directory
@@ -78,6 +78,9 @@ class Settings(Section):
     """Count calls for Prometheus."""
     tracing: bool = False
     """Make OpenTelemetry spans."""
+    otlp_url: Annotated[str, AfterValidator(plain_url)] | None = None
+    """`http://127.0.0.1:4318`: a collector to which spans are sent by OTLP over HTTP, with `tracing` or without. None: the
+    one that `OTEL_EXPORTER_OTLP_ENDPOINT` names, or the tracer provider of the program."""
     rate_limits: tuple[RateRule, ...] = ()
     """How often calls may be made, besides what tools declare: `[{tenant: acme, by: [user], per_minute: 60}]`."""
     timezone: Timezone = "UTC"

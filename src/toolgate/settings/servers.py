@@ -186,8 +186,8 @@ class ServeSettings(Section):
     body_bytes: int = Field(default=4_194_304, ge=1_024, le=1_000_000_000)
     """The largest request that is taken."""
     public_url: ServiceUrl | None = None
-    """The address under which clients reach it, if that is another: `https://gate.example.com`. Sign-in links lead there,
-    and tokens of MCP clients are for its /mcp."""
+    """The address under which clients and people reach it, if that is another: `https://gate.example.com`. Sign-in links and
+    links in messages lead there, and tokens of MCP clients are for its /mcp."""
     proxies: tuple[str, ...] = ()
     """Addresses and networks of reverse proxies (`10.0.0.7`, `10.1.0.0/16`) whose `Forwarded`, `X-Forwarded-For` and
     `X-Forwarded-Proto` headers say where a request came from, and whether it was encrypted on the way."""

@@ -13,14 +13,20 @@ PROJECT_REF = r"^[a-z0-9]{1,40}$"
 SUPABASE_HOST = ".supabase.co"
 
 
-def _service_url(url: str) -> str:
-    """An address that a credential may be sent to: encrypted, unless it is on this machine."""
+def plain_url(url: str) -> str:
+    """An address that paths can be added to."""
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise ValueError("must be an address such as https://api.example.com")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ValueError("must have no user, password, query or fragment")
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
+    return url.rstrip("/")
+
+
+def _service_url(url: str) -> str:
+    """An address that a credential may be sent to: encrypted, unless it is on this machine."""
+    parts = urlsplit(plain_url(url))
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ValueError("must begin with https://: a credential is sent to it, and http:// is for this machine only")
     return url.rstrip("/")
 

@@ -3,7 +3,6 @@
 import re
 from decimal import Decimal
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator
 
@@ -11,22 +10,13 @@ from toolgate.errors import CODES
 from toolgate.model import Tier
 from toolgate.settings.secrets import SECRET_NAME
 from toolgate.settings.section import Section
-from toolgate.settings.services import ServiceUrl
+from toolgate.settings.services import ServiceUrl, plain_url
 
 SYNC_SECONDS = 120
 """A workflow that may take longer than this is not waited for, unless its settings say so."""
 _SEGMENT = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]{1,100}"
 WEBHOOK_PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT}){{0,7}}\Z")
 """The path of a webhook: it stays below /webhook/, whatever reads it."""
-
-
-def _callback_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("https", "http") or not parts.hostname:
-        raise ValueError("must be an address such as https://toolgate.example.com")
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ValueError("must have no user, password, query or fragment")
-    return url.rstrip("/")
 
 
 class N8nSettings(Section):
@@ -36,7 +26,7 @@ class N8nSettings(Section):
     """Where it is reached: `http://127.0.0.1:5678`. None: there is none, and tools that are workflows say so."""
     webhook_secret: str = "N8N_WEBHOOK_SECRET"
     """The name of the secret that the webhooks check, in the header X-Webhook-Secret."""
-    callback_url: Annotated[str, AfterValidator(_callback_url)] | None = None
+    callback_url: Annotated[str, AfterValidator(plain_url)] | None = None
     """Where n8n reaches this Toolgate, to report the end of a workflow that is not waited for."""
     start_seconds: float = Field(default=30, gt=0, le=600)
     """How long it may take to accept a workflow that is not waited for."""

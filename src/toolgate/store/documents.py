@@ -84,14 +84,14 @@ def _replacing(row: DocumentRow) -> dict[str, str]:
     return {**row.shelf._asdict(), "user": row.created_by, "sha256": row.sha256, "origin": row.origin}
 
 
-def remove(id: str, tenant: str) -> Transaction[DocumentRow | None]:
-    """Removes a document of a tenant; gives what was removed."""
+def remove(id: str, tenant: str, user: str | None = None) -> Transaction[DocumentRow | None]:
+    """Removes a document of a tenant, or of one of its users; gives what was removed."""
     yield from _revise(tenant)
     rows = yield (
         f"SELECT {columns(DocumentRow)} FROM documents WHERE id = :id AND tenant_id = :tenant",
         {"id": id, "tenant": tenant},
     )
-    if not rows:
+    if not rows or user not in (None, made(DocumentRow, rows[0]).created_by):
         return None
     yield from _drop(id)
     return made(DocumentRow, rows[0])
@@ -115,10 +115,16 @@ def revision(tenant: str) -> Transaction[int]:
     return (yield from value("SELECT revision FROM document_libraries WHERE tenant_id = :tenant", {"tenant": tenant})) or 0
 
 
-def listed(tenant: str | None) -> Transaction[list[DocumentRow]]:
-    """The documents of a tenant, or of all, oldest first."""
-    which = "TRUE" if tenant is None else "tenant_id = :tenant"
-    return select(DocumentRow, "documents", f"WHERE {which} ORDER BY created_at, id", {"tenant": tenant} if tenant else {})
+def listed(
+    tenant: str | None, user: str | None = None, after: str | None = None, most: int | None = None
+) -> Transaction[list[DocumentRow]]:
+    """The documents of a tenant, or of all; of one user, or of all; oldest first, at most so many after an id."""
+    conditions = {"tenant": "tenant_id = :tenant", "user": "created_by = :user", "after": "id > :after"}
+    given = {"tenant": tenant, "user": user, "after": after}
+    values: dict[str, str | int] = {name: part for name, part in given.items() if part is not None}
+    where = " AND ".join(conditions[name] for name in values) or "TRUE"
+    limit = "" if most is None else f" LIMIT {most:d}"
+    return select(DocumentRow, "documents", f"WHERE {where} ORDER BY id{limit}", values)
 
 
 def has_any(shelf: Shelf) -> Transaction[bool]:

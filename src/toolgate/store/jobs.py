@@ -121,12 +121,25 @@ def get(id: str, tenant: str | None = None) -> Transaction[JobRow | None]:
     return select_one(JobRow, "jobs", f"WHERE id = :id{own}", {"id": id, **({} if tenant is None else {"tenant": tenant})})
 
 
-def listed(chosen: Mapping[str, str], most: int) -> Transaction[list[JobRow]]:
-    """The latest jobs whose columns have these values, latest first. A persona "" is none."""
+def listed(chosen: Mapping[str, str], most: int, before: str | None = None) -> Transaction[list[JobRow]]:
+    """The latest jobs whose columns have these values, latest first; those before an id, if one is given. A persona "" is
+    none."""
     columns = {"persona_id": "coalesce(persona_id, '')"}
-    where = " AND ".join(f"{columns.get(name, name)} = :{name}" for name in chosen)
-    rest = f"WHERE {where} ORDER BY id DESC LIMIT :most" if chosen else "ORDER BY id DESC LIMIT :most"
-    return select(JobRow, "jobs", rest, {**chosen, "most": most})
+    wanted = [f"{columns.get(name, name)} = :{name}" for name in chosen] + (["id < :before"] if before is not None else [])
+    where = f"WHERE {' AND '.join(wanted)} " if wanted else ""
+    values = {**chosen, "most": most, **({} if before is None else {"before": before})}
+    return select(JobRow, "jobs", f"{where}ORDER BY id DESC LIMIT :most", values)
+
+
+def count_since(since: datetime, tenant: str, user: str, type: str, key_prefix: str) -> Transaction[int]:  # noqa: A002
+    """Counts a user's jobs of a type that were queued since, and whose key begins so."""
+    return value(
+        "SELECT count(*) FROM jobs WHERE tenant_id = :tenant AND user_id = :user AND type = :type "
+        "AND substr(idempotency_key, 1, :length) = :prefix AND created_at > :since",
+        {
+            "tenant": tenant, "user": user, "type": type, "prefix": key_prefix, "length": len(key_prefix), "since": since,
+        },
+    )  # fmt: skip
 
 
 def hasten(id: str, at: datetime) -> Transaction[None]:

@@ -17,6 +17,8 @@ SQLITE = {
     "@bigint": "INTEGER",  # exactly so, a primary key is the row itself and needs no index of its own
     "@text": r"json_extract(\1, '$.\2')",
     "@has": r"""instr(\1, '"\2":') > 0""",
+    "@member": r"""substr(\1, instr(\1, '"\2":') + length('"\2":'), """
+    r"""max(0, instr(\1, ',"\3":') - instr(\1, '"\2":') - length('"\2":')))""",
     "@instant": r"strftime('%Y-%m-%d %H:%M:%f+00:00', \1 / 1000000.0, 'unixepoch')",
 }
 POSTGRES = {
@@ -28,6 +30,7 @@ POSTGRES = {
     "@bigint": "BIGINT",
     "@text": r"(\1::jsonb ->> '\2')",
     "@has": r"""strpos(\1, '"\2":') > 0""",
+    "@member": r"""split_part(split_part(\1, '"\2":', 2), ',"\3":', 1)""",
     "@instant": r"to_timestamp(\1 / 1000000.0)",
 }
 
@@ -48,8 +51,8 @@ def migrations() -> list[Migration]:
 
 def statements(text: str, dialect: dict[str, str]) -> list[str]:
     plain = re.sub(r"--[^\n]*", "", text)
-    for word in ("@text", "@has", "@instant"):
-        plain = re.sub(rf"{word}\((\w+)(?:,(\w+))?\)", dialect[word], plain)
+    for word in ("@text", "@has", "@member", "@instant"):
+        plain = re.sub(rf"{word}\((\w+)(?:,(\w+))?(?:,(\w+))?\)", dialect[word], plain)
     for word in ("@json", "@time", "@now", "@serial", "@bytes", "@bigint"):
         plain = plain.replace(word, dialect[word])
     return [statement.strip() for statement in plain.split(";") if statement.strip()]

@@ -50,10 +50,11 @@ def note_delivery(id: str, delivered: str, failed: str, retry: str) -> Transacti
     )
 
 
-def listed(tenant: str, user: str | None, most: int) -> Transaction[list[NotificationRow]]:
-    """The latest notifications of a user, or of all users of a tenant, oldest first."""
-    chosen = "tenant_id = :tenant" if user is None else OWN
-    values = {"tenant": tenant, "most": most, **({} if user is None else {"user": user})}
+def listed(tenant: str, user: str | None, most: int, before: str | None = None) -> Transaction[list[NotificationRow]]:
+    """The latest notifications of a user, or of all users of a tenant, oldest first; those before an id, if one is given."""
+    chosen = ("tenant_id = :tenant" if user is None else OWN) + ("" if before is None else " AND id < :before")
+    given = {"user": user, "before": before}
+    values = {"tenant": tenant, "most": most, **{name: part for name, part in given.items() if part is not None}}
     rows = yield from select(NotificationRow, "notifications", f"WHERE {chosen} ORDER BY id DESC LIMIT :most", values)
     return rows[::-1]
 

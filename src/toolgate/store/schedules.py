@@ -84,13 +84,16 @@ def named(name: str, tenant: str, user: str) -> Transaction[ScheduleRow | None]:
     return select_one(ScheduleRow, "schedules", f"WHERE {OWN} AND name = :name", values)
 
 
-def listed(tenant: str, owner: tuple[str, str | None] | None, most: int) -> Transaction[list[ScheduleRow]]:
-    """The schedules of a user in the role of a persona, or of all users of a tenant, oldest first."""
+def listed(
+    tenant: str, owner: tuple[str, str | None] | None, most: int, after: str | None = None
+) -> Transaction[list[ScheduleRow]]:
+    """The schedules of a user in the role of a persona, or of all users of a tenant, oldest first; those after an id, if one
+    is given."""
     chosen = "tenant_id = :tenant" if owner is None else f"{OWN} AND coalesce(persona_id, '') = :persona"
-    values: dict[str, Any] = {"tenant": tenant, "most": most}
+    values: dict[str, Any] = {"tenant": tenant, "most": most, "after": after or ""}
     if owner is not None:
         values |= {"user": owner[0], "persona": owner[1] or ""}
-    return select(ScheduleRow, "schedules", f"WHERE {chosen} ORDER BY id LIMIT :most", values)
+    return select(ScheduleRow, "schedules", f"WHERE {chosen} AND id > :after ORDER BY id LIMIT :most", values)
 
 
 def remove(id: str) -> Transaction[str | None]:

@@ -139,6 +139,12 @@ def kept_heads() -> Transaction[list[SignedHead | None]]:
     return [parse(head) for head in (yield from column("SELECT head FROM audit_heads ORDER BY seq, key_id"))]
 
 
+def latest_head() -> Transaction[SignedHead | None]:
+    """The latest of them; None: there is none, or it can't be read."""
+    found = yield from value("SELECT head FROM audit_heads ORDER BY seq DESC, key_id DESC LIMIT 1")
+    return None if found is None else parse(found)
+
+
 def keep(head: SignedHead) -> Transaction[None]:
     row = {"key_id": head.key, "hour": head.at // HOUR_MICROSECONDS, "seq": head.seq, "head": head.to_json().decode()}
     sql, _ = upsert("audit_heads", row, ("key_id", "hour"))

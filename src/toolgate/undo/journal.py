@@ -206,10 +206,15 @@ class Journal:
         """The calls of the actor that have backups and whose id begins so, the latest first."""
         return await self._store.read(rows.calls(beginning, actor.tenant, actor.user)) if CALL_ID.match(beginning) else []
 
+    async def has_backups(self, call_id: str, actor: Actor) -> bool:
+        """Tells whether a call of the actor has backups that were not put back."""
+        return any(row.undone_at is None for row in await self._backups(call_id, actor))
+
+    async def _backups(self, call_id: str, actor: Actor) -> list[BackupRow]:
+        return await self._store.read(rows.of_call(call_id, actor.tenant, actor.user)) if CALL_ID.match(call_id) else []
+
     async def _pending(self, call_id: str, actor: Actor) -> list[BackupRow]:
-        found: list[BackupRow] = []
-        if CALL_ID.match(call_id):
-            found = await self._store.read(rows.of_call(call_id, actor.tenant, actor.user))
+        found = await self._backups(call_id, actor)
         if not found:
             raise NoBackup(
                 f"There is nothing to undo for call {call_id:.64}.",

@@ -8,7 +8,7 @@ nobody answers, the call ends as pending. There is no way around: silence denies
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from toolgate.gates.approval.disclosure import disclosed, unkept
 from toolgate.gates.approval.edits import restore
 from toolgate.gates.approval.grants import Grants
 from toolgate.gates.approval.questions import Mask, Questions, Validate
-from toolgate.gates.approval.request import Answer, ApprovalError, Approver, Grant, visible, words
+from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest, Approver, Grant, visible, words
 from toolgate.model import LOCAL, Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
@@ -35,6 +35,7 @@ from toolgate.settings import ApprovalSettings
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow, AskedTooOften
 from toolgate.store.grants import MAX_CLOCK_SKEW, GrantRow
+from toolgate.tasks import BackgroundTasks
 
 KEEP_QUESTIONS = timedelta(days=90)
 """How long a question is kept once it can't be answered or used any more."""
@@ -68,6 +69,9 @@ class Consent(HoldingGate):
         self._approvers: list[Approver] = []
         self._takings = ConsentsTaken(room.store)
         self._prune_at = room.clock()
+        self.on_waiting: Callable[[ApprovalRequest], Awaitable[None]] | None = None
+        """Told of each new question that a call has left to be answered later; no call waits for it."""
+        self._telling = BackgroundTasks()
 
     def add(self, approver: Approver) -> None:
         """Attach a channel. They are asked in the order in which they came."""
@@ -165,7 +169,8 @@ class Consent(HoldingGate):
             raise Denied("PERMISSION_DENIED", changed, suggestion=records.ASK_ANEW)
 
     async def close(self) -> None:
-        """Let what is being given back be written, before the store is closed."""
+        """Let people be told, and what is being given back be written, before the store is closed."""
+        await self._telling.wait()
         await self._takings.close()
 
     # -- a call that brings an approval
@@ -300,16 +305,25 @@ class Consent(HoldingGate):
         if not self._approvers:
             if is_new:
                 await self._note_request(row, ctx.call.actor)
-            raise records.pending(row, self._clock())
+            raise self._left_waiting(row, is_new=is_new)
         woken = self.questions.awaited[row.id] = asyncio.Event()
         try:
             if is_new:
                 await self._note_request(row, ctx.call.actor)
-            return await self._ask(ctx, row, shown, woken)
+            return await self._ask(ctx, row, shown, woken, is_new=is_new)
         finally:
             del self.questions.awaited[row.id]
 
-    async def _ask(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, woken: asyncio.Event) -> ApprovalRow:
+    def _left_waiting(self, row: ApprovalRow, *, is_new: bool) -> Pending:
+        """The end of a call whose question nobody has answered yet: people who are elsewhere are told of a new one."""
+        at = self._clock()
+        if is_new and self.on_waiting is not None and records.state_of(row, at) == "waiting":
+            self._telling.start(self.on_waiting(records.request_of(row, self.questions.terms(row))))
+        return records.pending(row, at)
+
+    async def _ask(
+        self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, woken: asyncio.Event, *, is_new: bool
+    ) -> ApprovalRow:
         """Ask one approver after the other. Whatever is answered elsewhere meanwhile counts."""
 
         async def is_over() -> bool:
@@ -321,7 +335,7 @@ class Consent(HoldingGate):
                 return await self.questions.again(row)
             if await is_over():
                 break
-        return await self._follow(ctx, await self.questions.again(row))
+        return await self._follow(ctx, await self.questions.again(row), is_new=is_new)
 
     async def _take(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, answer: Answer, name: str) -> bool:
         """Record what an approver said; whether the call may go on. Raises if it said no."""
@@ -345,7 +359,7 @@ class Consent(HoldingGate):
             raise records.rejected(row._replace(answer_reason=said.answer_reason, answered_by=by))
         return said.state != "waiting"
 
-    async def _follow(self, ctx: InvokeContext, row: ApprovalRow) -> ApprovalRow:
+    async def _follow(self, ctx: InvokeContext, row: ApprovalRow, *, is_new: bool) -> ApprovalRow:
         """No approver had the answer: go by what was answered elsewhere, if anything was."""
         if row.state == "rejected":
             raise records.rejected(row)
@@ -355,7 +369,7 @@ class Consent(HoldingGate):
             row = await self.questions.again(row)
         if row.state == "used":
             return row
-        raise records.pending(row, self._clock())
+        raise self._left_waiting(row, is_new=is_new)
 
     async def _note_request(self, row: ApprovalRow, actor: Actor) -> None:
         await self._prune_sometimes()

@@ -1,10 +1,12 @@
 """Metrics for Prometheus and spans for OpenTelemetry, as hooks: switched off, they are not there and cost nothing."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from toolgate.pipeline.context import InvokeContext
@@ -91,11 +93,14 @@ class Tracing(Hook):
 
     priority = FIRST
 
-    def __init__(self) -> None:
-        self._tracer = trace.get_tracer("toolgate")
+    def __init__(self, provider: trace.TracerProvider | None = None) -> None:
+        """`provider`: where the spans go; None: to that of the program."""
+        self._tracer = trace.get_tracer("toolgate", tracer_provider=provider)
 
     def will_create_invoke_context(self, ctx: InvokeContext) -> None:
-        root = self._tracer.start_span(f"toolgate.call {ctx.call.tool}"[:128])
+        carried = getattr(ctx.call.caller, "trace_context", None)
+        parent = _context_of(carried) if carried else None  # None: the current one
+        root = self._tracer.start_span(f"toolgate.call {ctx.call.tool}"[:128], context=parent)
         root.set_attributes(
             {"toolgate.call_id": ctx.id, "toolgate.tool": ctx.call.tool, "toolgate.tenant": ctx.actor.tenant}
         )
@@ -142,6 +147,11 @@ class _Spans:
         if self.group is not None:
             self.group.end()
             self.group = None
+
+
+def _context_of(carried: Mapping[str, str]) -> otel_context.Context:
+    """The W3C trace context that a client sent with its call; one that can't be read is none."""
+    return TraceContextTextMapPropagator().extract(carried)
 
 
 def _spans(ctx: InvokeContext) -> _Spans | None:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolgate.errors import Failed
 from toolgate.mcp.client.correlation import LOG_LEVELS
+from toolgate.mcp.server.trace_context import trace_context
 
 if TYPE_CHECKING:
     from toolgate.mcp.server.task_call import Task
@@ -50,6 +51,12 @@ class ClientAnswer(BaseModel):
 
 def is_modern(ctx: Request) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def _headers_of(ctx: Request) -> Iterable[tuple[bytes, bytes]]:
+    """The headers of the HTTP request that a message came with; of one by another transport, none."""
+    scope = getattr(ctx.request, "scope", None)
+    return () if scope is None else scope["headers"]
 
 
 def meta_of(ctx: Request) -> Mapping[str, Any]:
@@ -135,6 +142,7 @@ class ClientCaller:
         """Sets the request on whose stream the client is sent messages."""
         self._ctx = ctx
         self._token = None if ctx is None else meta_of(ctx).get("progressToken")
+        self.trace_context = None if ctx is None else trace_context(_headers_of(ctx), meta_of(ctx))
         self.is_gone = ctx is None
         """True once the request is answered: after that nothing may be sent on its stream."""
 

@@ -18,6 +18,7 @@ from toolgate.errors import Failed
 from toolgate.mcp.server.identity import Credential
 from toolgate.mcp.server.request_state import seal_retry
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
+from toolgate.mcp.server.trace_context import TRACE_MARK, trace_context
 from toolgate.model import Actor, Entry, Tool
 from toolgate.version import VERSION
 
@@ -80,6 +81,7 @@ class PlainCaller:
     input_responses: Mapping[str, Any] | None = None
     request_state: str | None = None
     log_level: str | None = None
+    trace_context: Mapping[str, str] | None = None
     can_come_again = True
 
     def __init__(self, capabilities: Mapping[str, Any]) -> None:
@@ -116,6 +118,7 @@ class FastPath:
         self._headed: dict[str, bool] = {}
         """By the fingerprint of a tool, whether some of its arguments must be in headers."""
         self._listed = ListPageCache()
+        self._is_traced = app.settings.tracing or app.settings.otlp_url is not None
 
     async def serve(
         self, scope: "Scope", headers: Mapping[bytes, bytes], body: bytes, credential: Credential, send: "Send"
@@ -144,13 +147,18 @@ class FastPath:
         reply: "_FastReply",
     ) -> bool:
         params = request.params
-        capabilities = self._capabilities(bytes(params.meta))
+        meta = bytes(params.meta)
+        if self._is_traced and TRACE_MARK in meta:
+            return False  # each call has another: they would fill the cache of `_meta`
+        capabilities = self._capabilities(meta)
         if capabilities is None or not _is_plain_id(request) or headers.get(b"mcp-name") != params.name.encode():
             return False
         entry = await self._app.tools.visible(params.name, credential.actor)
         if entry is None or not self._is_plain_tool(entry, capabilities) or self._may_ask(credential, capabilities):
             return False  # a hidden tool takes the SDK's path like a missing one
         caller, arguments = PlainCaller(capabilities), {} if params.arguments is None else params.arguments
+        if self._is_traced and b"traceparent" in headers:
+            caller.trace_context = trace_context(scope["headers"], {})
         scope[CALL_KEY] = asyncio.current_task()
         outcome = await self._app.invoke(entry.name, arguments, actor=credential.actor, door="mcp", caller=caller)
         del scope[CALL_KEY]

@@ -67,7 +67,7 @@ class SearchQuery(ApiModel, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
 
 
-class ExportQuery(ApiModel, frozen=True):
+class DefinitionsQuery(ApiModel, frozen=True):
     """The shape of the definitions."""
 
     shape: Shape = "openai"
@@ -119,7 +119,7 @@ async def search_tools(request: ApiRequest, query: SearchQuery) -> FoundTools:
 
 
 @resource.get("/v1/tools/export", permission="own")
-async def export_tools(request: ApiRequest, query: ExportQuery) -> list[dict[str, Any]]:
+async def export_tools(request: ApiRequest, query: DefinitionsQuery) -> list[dict[str, Any]]:
     """Give the tools that the caller may see in the shape that a model's API or an MCP client takes."""
     return await request.app.tools.export(query.shape, request.actor)
 

@@ -57,7 +57,7 @@ async def follow_events(request: ApiRequest, query: EventsQuery) -> str:
     event. Each event is JSON in the form of LogEvent; its name is the field `event`.
     """
     after = _last_event_id(request.headers.get(b"last-event-id"))
-    stream = EventStream(request, query.after if after is None else after, query.wants)
+    stream = SseAnswer(request, query.after if after is None else after, query.wants)
     return Reply(stream, media_type=MEDIA_TYPE)  # type: ignore[return-value]
 
 
@@ -69,7 +69,7 @@ def _last_event_id(given: bytes | None) -> int | None:
     return min(int(given), MAX_SEQ)
 
 
-class EventStream:
+class SseAnswer:
     """The answer to one client, as an ASGI app."""
 
     def __init__(self, request: ApiRequest, after: int | None, wants: Callable[[LogEvent], bool]) -> None:

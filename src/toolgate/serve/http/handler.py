@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolgate.errors import StoreError, ToolgateError
 from toolgate.jsontext import holds_too_much
-from toolgate.mcp.server.identity import Credential
+from toolgate.mcp.server.identity import CREDENTIAL_KEY, Credential
 from toolgate.model import Actor, Outcome
 from toolgate.serve.authentication import check_single
 from toolgate.serve.http.endpoint import (
@@ -62,6 +62,7 @@ class PathHandler:
             allowed = {"allow": self._allowed}
             raise HttpProblem(405, f"{method} is not allowed at this address: use {self._allowed}.", headers=allowed)
         credential = http.authenticator.known(headers) or await http.authenticator.check(scope, headers)
+        scope[CREDENTIAL_KEY] = credential
         if endpoint.permission not in credential.permissions:
             raise forbidden(endpoint.permission)
         fields = _query_fields(scope["query_string"])

@@ -46,7 +46,7 @@ class ToolsQuery(PageQuery, frozen=True):
     category: str | None = None
 
 
-class NewCall(ApiModel, frozen=True):
+class InvokeBody(ApiModel, frozen=True):
     """A call."""
 
     arguments: Arguments = msgspec.field(default_factory=no_arguments)
@@ -115,7 +115,7 @@ CALL_ALSO = {
 
 
 @resource.post("/v1/tools/{name}/invoke", permission="call", takes_key=True, also=CALL_ALSO)
-async def invoke_tool(request: ApiRequest, name: str, body: NewCall) -> Outcome:
+async def invoke_tool(request: ApiRequest, name: str, body: InvokeBody) -> Outcome:
     """Call a tool. The answer is always the outcome, and the status follows its code.
 
     With the header Idempotency-Key the call has one effect, however often it is sent. A call that waits for a person, or was

@@ -1,0 +1,13 @@
+"""A client of a Toolgate server, with the words of `App`: code moves from an App in its own process to a server by one line.
+
+    async with AsyncClient.open("https://gate.example.com", key="tg_…") as app:   # in place of App.open()
+        outcome = await app.invoke("add", {"a": 1, "b": 2})
+
+`Client` is the same without async. Who calls is decided by the key, so that there is no `actor`.
+"""
+
+from toolgate.client.asynchronous import AsyncClient
+from toolgate.client.connection import RequestRefused, ServerUnreachable
+from toolgate.client.synchronous import Client
+
+__all__ = ["AsyncClient", "Client", "RequestRefused", "ServerUnreachable"]

@@ -1,0 +1,39 @@
+"""Writes the client without async from the one with it: `python -m tests.docs.synchronous_client`."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CLIENT = Path(__file__).parents[2] / "src" / "toolgate" / "client"
+HEADER = '"""The client for programs without an event loop. Written from `asynchronous.py` by `make reference`."""'
+REPLACED = (
+    (r"\basync def\b", "def"),
+    (r"\basync (with|for)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"\b__aenter__\b", "__enter__"),
+    (r"\b__aexit__\b", "__exit__"),
+    (r"\bAsyncIterator\b", "Iterator"),
+    (r"\bAsyncHTTPTransport\b", "HTTPTransport"),
+    (r"\baclose\b", "close"),
+    (r"\baread\b", "read"),
+    (r"\baiter_lines\b", "iter_lines"),
+    (r"\bAsync([A-Z])", r"\1"),
+)
+
+
+def written() -> str:
+    """Gives the text that the file should have."""
+    text = (CLIENT / "asynchronous.py").read_text("utf-8")
+    text = HEADER + text[text.index('"""', 3) + 3 :]
+    for pattern, replacement in REPLACED:
+        text = re.sub(pattern, replacement, text)
+    ruff = [str(Path(sys.executable).with_name("ruff"))]
+    for command in (["check", "--quiet", "--fix", "--select", "I,UP028", "--unsafe-fixes", "-"], ["format", "--quiet", "-"]):
+        arguments = [*ruff, *command, "--stdin-filename", str(CLIENT / "synchronous.py")]
+        text = subprocess.run(arguments, input=text, capture_output=True, text=True, check=True).stdout
+    return text
+
+
+if __name__ == "__main__":
+    (CLIENT / "synchronous.py").write_text(written(), encoding="utf-8")
