@@ -158,6 +158,8 @@ async def test_a_body_that_is_wrong_is_refused(site: Site, body: bytes, content_
         ("limit=0", 422),
         ("limit=x", 422),
         ("limit=501", 422),
+        ("category=null", 422),
+        ("tier=NULL", 422),
         ("colour=red", 422),
         ("limit=1&limit=2", 400),
         ("tier=high", 422),

@@ -296,3 +296,17 @@ async def test_nobody_grants_themselves_anything(desk: Inbox) -> None:
 )
 async def test_a_wrong_grant_is_refused(desk: Inbox, terms: dict[str, Any], status: int) -> None:
     assert (await grant(desk, "bob", **terms)).status == status
+
+
+@pytest.mark.requirement("TIER-10")
+async def test_where_a_setting_allows_it_whoever_asked_may_answer() -> None:
+    async with memory_app(approvals={"asker_may_answer": "always"}) as app:
+        app.register(pay)
+        async with serving(app) as site:
+            desk = Inbox(app, site)
+            await desk.add("bob", BOB, "caller", "approver")
+            id = await desk.ask("bob", amount=60, to="always")
+            assert (await desk("bob", "GET", f"/v1/approvals/{id}")).json["may_answer"] is True
+            done = await desk("bob", "POST", f"/v1/approvals/{id}", {"verdict": "approve", "run": True})
+            assert done.json["outcome"]["output"] == "60 to always"
+            await app.keys.close()

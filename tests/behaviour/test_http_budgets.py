@@ -166,7 +166,10 @@ async def test_usage_counts_calls_by_their_end(desk: Desk) -> None:
     assert {one["name"] for one in (await desk("eve", "GET", "/v1/usage?by=user")).json["lines"]} == {"eve"}
 
 
-@pytest.mark.parametrize("query", ["by=colour", "since=yesterday", "since=2026-01-01T00:00:00", "limit=0", "x=1"])
+@pytest.mark.parametrize(
+    "query",
+    ["by=colour", "since=yesterday", "since=2026-01-01T00:00:00", "since=0.5", "since=2026", "since=null", "limit=0", "x=1"],
+)
 async def test_a_wrong_query_is_refused(desk: Desk, query: str) -> None:
     assert (await desk("vera", "GET", f"/v1/costs?{query}")).status == 422
     assert (await desk("vera", "GET", f"/v1/usage?{query}")).status == 422

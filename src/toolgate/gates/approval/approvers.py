@@ -99,13 +99,6 @@ class Approvers:
             raise ApprovalError(f"{by} cannot grant {tool}: {why}.", category="forbidden")
 
 
-def check_giver(by: str, *, own: bool) -> None:
-    """Raise if somebody elsewhere would give a grant in the name of the person at this machine, whose grants cover their own
-    calls too."""
-    if by == LOCAL.user and not own:
-        raise ApprovalError(f"Grants of the user {LOCAL.user} are given at this machine only.", category="forbidden")
-
-
 def is_own(by: str, through: str) -> bool:
     """True of a door that lets its person answer for themselves: the one at this machine, and whoever has a key for it."""
     return through in KEY_DOORS or (through in OWN_DOORS and by == LOCAL.user)

@@ -5,7 +5,7 @@ back, holds for one tool as it was when somebody agreed, and none covers what is
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from toolgate.gates.approval.approvers import check_giver, is_own
+from toolgate.gates.approval.approvers import is_own
 from toolgate.gates.approval.records import ApprovalRoom, asked_by
 from toolgate.gates.approval.request import ApprovalError, Grant, GrantTerms, new_id, visible, words
 from toolgate.model import NANO, Actor, Call, Entry
@@ -37,9 +37,7 @@ class Grants:
         """Let an actor (or the actor's persona or tenant, as the terms say) use a tool unasked for a while."""
         if entry.asks is None:
             raise ApprovalError(f"{entry.name} needs no grant: it runs unasked.")
-        own = is_own(by.user, through)
-        check_giver(by.user, own=own)
-        self._approvers.check_grant(entry.name, actor, by.user, own=own)
+        self._approvers.check_grant(entry.name, actor, by.user, own=is_own(by.user, through))
         where = self._workspace(Call("", entry.name, None, actor, session))
         row = draft(
             entry.name, entry.fingerprint, entry.destructive, terms, actor, session, where, by.user, words(reason),

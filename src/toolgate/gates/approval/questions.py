@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from toolgate.errors import CallError
-from toolgate.gates.approval.approvers import Terms, check_giver, is_own
+from toolgate.gates.approval.approvers import Terms, is_own
 from toolgate.gates.approval.disclosure import PURPOSE
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
 from toolgate.gates.approval.grants import Grants, draft
@@ -110,7 +110,7 @@ class Questions:
         or if whoever gave it may not (`own`: the door lets its person answer for themselves)."""
         terms = self._must_count(row, answer, by, own=own)
         said = await self._said(row, shown, answer, by, through, used_by)
-        grant = self._granted(row, answer, by, own=own)
+        grant = self._granted(row, answer, by)
         if terms.quorum > 1 and answer.verdict == "approve":
             return await self._vote(row, said, actor, terms.quorum)
         if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
@@ -198,10 +198,9 @@ class Questions:
             )
         return text.decode()
 
-    def _granted(self, row: ApprovalRow, answer: Answer, by: str, *, own: bool) -> GrantRow | None:
+    def _granted(self, row: ApprovalRow, answer: Answer, by: str) -> GrantRow | None:
         if answer.grant is None:
             return None
-        check_giver(by, own=own)
         return draft(
             row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, row.workspace, by,
             words(answer.reason), self._clock(), priced=row.confidence != "unknown",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from toolgate.gates.approval.request import Answer, Approval, GrantScope, GrantTerms, State, Verdict
-from toolgate.model import Actor, Outcome, Tier
+from toolgate.model import LOCAL, Actor, Outcome, Tier
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
 from toolgate.serve.http.reach import Name, Reason, in_one_tenant, tenant_of, user_of
@@ -137,10 +137,13 @@ class AnsweredApproval(ApiView, frozen=True):
     """Null: the call was not made, because nobody asked for that or others must agree as well."""
 
 
-def terms_of(wish: GrantWish | None) -> GrantTerms | None:
-    """Gives the terms of a grant that a request asks for."""
+def terms_of(request: ApiRequest, wish: GrantWish | None) -> GrantTerms | None:
+    """Gives the terms of a grant that a request asks for. Grants of the user `local` are taken for those of the person at
+    this machine, which cover their own calls too: so only an operator gives them from elsewhere."""
     if wish is None:
         return None
+    if request.actor.user == LOCAL.user and not request.credential.may("operate"):
+        raise HttpProblem(403, f"Grants of the user {LOCAL.user} are given at the machine itself, or by an operator.")
     return GrantTerms(wish.scope, wish.seconds, None if wish.cap_usd is None else Decimal(wish.cap_usd))
 
 
@@ -212,7 +215,7 @@ async def answer_approval(request: ApiRequest, id: str, body: ApprovalAnswer) ->
     The caller makes the call again, or resumes it; with `run` it is made now, as the actor who asked for it.
     """
     actor = in_one_tenant(request)
-    given = Answer(body.verdict, body.reason, body.arguments, terms_of(body.grant))
+    given = Answer(body.verdict, body.reason, body.arguments, terms_of(request, body.grant))
     approval = await request.app.approvals.answer(id, given, actor=actor, through=DOOR)
     outcome = None
     if body.run and approval.state == "approved":

@@ -86,7 +86,7 @@ async def get_grant(request: ApiRequest, id: str) -> GrantView:
 async def make_grant(request: ApiRequest, body: NewGrant) -> GrantView:
     """Agree ahead of time to calls of a tool; never to destructive ones, nor to one's own."""
     by = in_one_tenant(request)
-    terms = terms_of(body)
+    terms = terms_of(request, body)
     assert terms is not None
     if (body.user is None) != (body.scope in ("tenant", "persona")):
         raise HttpProblem(422, "A grant for a user or a session names the user, and no other does.")

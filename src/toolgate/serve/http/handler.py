@@ -6,6 +6,7 @@ Only then the function is called. What a facet refuses becomes a problem documen
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -120,6 +121,8 @@ def _query_fields(text: bytes) -> dict[str, str]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise HttpProblem(400, "A query parameter is given more than once.")
+    if any(value.lower() == "null" for value in fields.values()):  # msgspec would take the text for a value that is left out
+        raise HttpProblem(422, "The query is wrong: null is no value. Leave the parameter out.")
     return fields
 
 
@@ -145,7 +148,16 @@ def _path_parameter(name: str, scope: Scope) -> str:
     return text
 
 
+@cache
+def _instants(kind: type[ApiModel]) -> frozenset[str]:
+    """The fields of a query that are instants."""
+    return frozenset(one.encode_name for one in msgspec.structs.fields(kind) if "datetime.datetime" in str(one.type))
+
+
 def _converted(fields: Mapping[str, str], kind: type[ApiModel]) -> ApiModel:
+    for name in _instants(kind).intersection(fields):
+        if fields[name][4:5] != "-":  # msgspec would take a number for seconds since 1970
+            raise HttpProblem(422, f"The query is wrong: {name} must be an instant such as 2026-11-01T00:00:00Z.")
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -125,7 +125,7 @@ async def get_policy_data(request: ApiRequest) -> dict[str, Any]:
 
 
 @resource.post("/v1/policy/decide", permission="administer")
-async def decide(request: ApiRequest, body: PolicyDecision) -> PolicyVerdictView:
+async def ask_policy(request: ApiRequest, body: PolicyDecision) -> PolicyVerdictView:
     """Ask the policy about an action of somebody of the tenant, without doing it."""
     by = in_one_tenant(request)
     actor = named_actor(by.tenant, body.persona, body.user or by.user, tuple(body.scopes))

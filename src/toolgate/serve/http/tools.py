@@ -168,4 +168,6 @@ def _idempotency_key(request: ApiRequest) -> str | None:
 async def explain_call(request: ApiRequest, name: str, body: Question) -> Explanation:
     """Tell what every gate would say to a call, without making it. A tool that is hidden from the caller looks missing."""
     await visible(request, name)
+    if not bytes(body.arguments).lstrip().startswith(b"{"):
+        raise HttpProblem(422, "The body is wrong: `arguments` must be an object.")
     return await request.app.explain(name, bytes(body.arguments), actor=request.actor, session=body.session, door="http")
