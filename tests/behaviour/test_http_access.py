@@ -142,7 +142,10 @@ async def pay(amount: int, note: str = "") -> str:
 @asynccontextmanager
 async def world() -> AsyncIterator[tuple[App, Site, dict[str, str]]]:
     """A server, and ids of what is ann's on it."""
-    async with memory_app(notify={"push": {"kinds": ["ntfy"]}}, limits={"output_string": 200}) as app, serving(app) as site:
+    async with (
+        memory_app(notify={"push": {"kinds": ["ntfy"], "allow": ["127.0.0.1:80"]}}, limits={"output_string": 200}) as app,
+        serving(app) as site,
+    ):
         app.register(pay)
         things = {"tool": "echo", "session": MARK, "secret": "ACME_OWN_THING"}
         waiting = await app.invoke("pay", {"amount": 1, "note": MARK}, actor=ANN)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).parents[2] / "src" / "toolgate" / "client"
-HEADER = '"""The client for programs without an event loop. Written from `asynchronous.py` by `make reference`."""'
+PARTS = ("connection", "facets", "client")
+HEADER = '"""The same as `async_{}.py`, for programs without an event loop: written from it by `make reference`."""'
 REPLACED = (
     (r"\basync def\b", "def"),
     (r"\basync (with|for)\b", r"\1"),
@@ -19,21 +20,23 @@ REPLACED = (
     (r"\baread\b", "read"),
     (r"\baiter_lines\b", "iter_lines"),
     (r"\bAsync([A-Z])", r"\1"),
+    (r"\basync_(connection|facets)\b", r"sync_\1"),
 )
 
 
-def written() -> str:
-    """Gives the text that the file should have."""
-    text = (CLIENT / "asynchronous.py").read_text("utf-8")
-    text = HEADER + text[text.index('"""', 3) + 3 :]
+def written(part: str) -> str:
+    """Gives the text that a file should have."""
+    text = (CLIENT / f"async_{part}.py").read_text("utf-8")
+    text = HEADER.format(part) + text[text.index('"""', 3) + 3 :]
     for pattern, replacement in REPLACED:
         text = re.sub(pattern, replacement, text)
     ruff = [str(Path(sys.executable).with_name("ruff"))]
     for command in (["check", "--quiet", "--fix", "--select", "I,UP028", "--unsafe-fixes", "-"], ["format", "--quiet", "-"]):
-        arguments = [*ruff, *command, "--stdin-filename", str(CLIENT / "synchronous.py")]
+        arguments = [*ruff, *command, "--stdin-filename", str(CLIENT / f"sync_{part}.py")]
         text = subprocess.run(arguments, input=text, capture_output=True, text=True, check=True).stdout
     return text
 
 
 if __name__ == "__main__":
-    (CLIENT / "synchronous.py").write_text(written(), encoding="utf-8")
+    for part in PARTS:
+        (CLIENT / f"sync_{part}.py").write_text(written(part), encoding="utf-8")

@@ -6,8 +6,8 @@
 `Client` is the same without async. Who calls is decided by the key, so that there is no `actor`.
 """
 
-from toolgate.client.asynchronous import AsyncClient
+from toolgate.client.async_client import AsyncClient
 from toolgate.client.connection import RequestRefused, ServerUnreachable
-from toolgate.client.synchronous import Client
+from toolgate.client.sync_client import Client
 
 __all__ = ["AsyncClient", "Client", "RequestRefused", "ServerUnreachable"]

@@ -1,33 +1,23 @@
-"""The client for programs with an event loop. `synchronous.py` is written from this file by `make reference`."""
+"""Verbs about one thing each, for programs with an event loop. `make reference` writes `sync_facets.py` from this file."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal
 
-import httpx2
 import msgspec
 
-from toolgate.app.log_tail import LogEvent
+from toolgate.client.async_connection import AsyncServerConnection
 from toolgate.client.connection import (
     TIMEOUT_SECONDS,
-    ServerUnreachable,
-    address_of,
     arguments_of,
-    body_bytes,
     body_of,
-    headers_of,
     path_of,
     query_of,
-    read,
 )
-from toolgate.client.event_lines import EventLines
-from toolgate.errors import described
 from toolgate.gates.approval.request import GrantScope, State, Verdict
 from toolgate.jobs.job import Job
 from toolgate.jobs.schedules import Schedule
-from toolgate.model import Outcome, Source
-from toolgate.pipeline.explain import Explanation
+from toolgate.model import Source
 from toolgate.registry.export import Shape
 from toolgate.serve.http.approvals import AnsweredApproval, ApprovalDetail, ApprovalSummary
 from toolgate.serve.http.budgets import BudgetView
@@ -36,188 +26,10 @@ from toolgate.serve.http.costs import CostReport
 from toolgate.serve.http.grants import GrantView
 from toolgate.serve.http.invocations import CallDetail, CallSummary
 from toolgate.serve.http.keys import KeyView, MadeKey
-from toolgate.serve.http.pages import MAX_PAGE, Page
-from toolgate.serve.http.session import SessionView
 from toolgate.serve.http.tools import ToolSummary
 
-T = TypeVar("T")
-CONNECT_ATTEMPTS = 2
-JSON_HEADERS = {"content-type": "application/json"}
 MAX_WAIT_SECONDS = 50.0
 """Of one request that waits for a job; a longer wait takes several."""
-
-
-class AsyncServerConnection:
-    """Sends requests, and gives what they are answered with."""
-
-    def __init__(self, url: str | None, key: str | None, timeout: float, tenant: str | None) -> None:
-        self._tenant = {} if tenant is None else {"tenant": tenant}
-        self._http = httpx2.AsyncClient(
-            base_url=address_of(url),
-            headers=headers_of(key),
-            timeout=httpx2.Timeout(timeout),
-            # A connection that could not be made has sent nothing, so it may be tried again whatever was to be sent.
-            transport=httpx2.AsyncHTTPTransport(retries=CONNECT_ATTEMPTS),
-        )
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        gives: type[T],
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        always: bool = False,
-    ) -> T:
-        """Makes a request. `always`: its answer has the same form whatever its status. Raises `RequestRefused` or
-        `ServerUnreachable`."""
-        sent = {**(JSON_HEADERS if body is not None else {}), **(headers or {})}
-        limit = httpx2.USE_CLIENT_DEFAULT if timeout is None else timeout
-        try:
-            answer = await self._http.request(
-                method, path, params={**self._tenant, **(query or {})}, content=body_bytes(body), headers=sent, timeout=limit
-            )
-        except httpx2.TransportError as error:
-            raise ServerUnreachable(f"{self._http.base_url} cannot be reached: {described(error)}.") from error
-        return read(answer.status_code, answer.content, gives, always=always)
-
-    async def pages(self, path: str, kind: type[T], limit: int | None = None, **query: Any) -> list[T]:
-        """Gives all items of a list, or so many, in as many requests as it takes."""
-        found: list[T] = []
-        cursor: str | None = None
-        while limit is None or len(found) < limit:
-            size = MAX_PAGE if limit is None else min(MAX_PAGE, limit - len(found))
-            asked = query_of(**query, limit=size, cursor=cursor)
-            page: Page[T] = await self.send("GET", path, Page[kind], query=asked)  # type: ignore[valid-type]
-            found += page.items
-            cursor = page.next
-            if cursor is None:
-                break
-        return found
-
-    async def lines(self, path: str, query: Mapping[str, str], last: int | None) -> AsyncIterator[str]:
-        """Gives the lines of an answer that does not end."""
-        headers = {"accept": "text/event-stream"} | ({} if last is None else {"last-event-id": str(last)})
-        asked = {**self._tenant, **query}
-        try:
-            async with self._http.stream("GET", path, params=asked, headers=headers, timeout=None) as answer:
-                if answer.status_code != 200:
-                    read(answer.status_code, await answer.aread(), str)
-                async for line in answer.aiter_lines():
-                    yield line
-        except httpx2.TransportError as error:
-            raise ServerUnreachable(f"The events of {self._http.base_url} were cut off: {described(error)}.") from error
-
-
-class AsyncClient:
-    """A Toolgate server: `async with AsyncClient.open(url, key=…) as app`."""
-
-    def __init__(self, connection: AsyncServerConnection) -> None:
-        self._connection = connection
-        self.tools = AsyncToolsClient(connection)
-        self.approvals = AsyncApprovalsClient(connection)
-        self.grants = AsyncGrantsClient(connection)
-        self.budgets = AsyncBudgetsClient(connection)
-        self.jobs = AsyncJobsClient(connection)
-        self.schedules = AsyncSchedulesClient(connection)
-        self.audit = AsyncAuditClient(connection)
-        self.keys = AsyncKeysClient(connection)
-
-    @classmethod
-    def open(
-        cls, url: str | None = None, *, key: str | None = None, tenant: str | None = None, timeout: float = TIMEOUT_SECONDS
-    ) -> Self:
-        """Makes a client of a server.
-
-        Args:
-            url: Its address; without it TOOLGATE_URL, or http://127.0.0.1:8700.
-            key: An API key or a token; without it TOOLGATE_KEY.
-            tenant: Of an operator: the tenant that requests are about.
-            timeout: Seconds that a request may take, unless it says otherwise itself.
-        """
-        return cls(AsyncServerConnection(url, key, timeout, tenant))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._connection.close()
-
-    async def invoke(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | str | bytes | None = None,
-        *,
-        session: str | None = None,
-        idempotency_key: str | None = None,
-        approval: str | None = None,
-        timeout: float | None = None,
-        request_id: str | None = None,
-    ) -> Outcome:
-        """Calls a tool. Whatever the tool, a gate or the arguments do, it gives an outcome; raises only if the server cannot
-        be reached or does not take the request. Arguments as for `App.invoke`."""
-        body = body_of(arguments=arguments_of(arguments), session=session, approval=approval, timeout=timeout)
-        return await self._call(name, body, idempotency_key, request_id, timeout)
-
-    async def enqueue(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | str | bytes | None = None,
-        *,
-        session: str | None = None,
-        idempotency_key: str | None = None,
-        approval: str | None = None,
-        timeout: float | None = None,
-        request_id: str | None = None,
-        delay: float = 0.0,
-        priority: int = 0,
-    ) -> Outcome:
-        """Has a tool called in the background; its outcome is pending, with the id of the job (`app.jobs.wait`)."""
-        body = body_of(
-            arguments=arguments_of(arguments), session=session, approval=approval, timeout=timeout, mode="async",
-            delay=delay, priority=priority,
-        )  # fmt: skip
-        return await self._call(name, body, idempotency_key, request_id, None)
-
-    async def _call(
-        self, name: str, body: Mapping[str, Any], key: str | None, request_id: str | None, timeout: float | None
-    ) -> Outcome:
-        headers = body_of(**{"idempotency-key": key, "x-request-id": request_id})
-        path = path_of("/v1/tools/{}/invoke", name)
-        # The server ends the call in time, and its answer still has to arrive.
-        limit = None if timeout is None else timeout + TIMEOUT_SECONDS
-        return await self._connection.send("POST", path, Outcome, body=body, headers=headers, timeout=limit, always=True)
-
-    async def explain(
-        self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None, *, session: str | None = None
-    ) -> Explanation:
-        """Gives what every gate would say to a call, without making it."""
-        body = body_of(arguments=arguments_of(arguments), session=session)
-        return await self._connection.send("POST", path_of("/v1/tools/{}/explain", name), Explanation, body=body)
-
-    async def events(
-        self, *, event: str | None = None, tool: str | None = None, session: str | None = None, after: int | None = None
-    ) -> AsyncIterator[LogEvent]:
-        """Gives what happens, as it happens: `async for event in app.events()`. After `ServerUnreachable` go on with
-        `after=` the last `seq`: nothing is missed."""
-        lines = EventLines()
-        query = query_of(event=event, tool=tool, session=session)
-        async for line in self._connection.lines("/v1/events", query, after):
-            found = lines.take(line)
-            if found is not None:
-                yield found
-
-    async def whoami(self) -> SessionView:
-        """Gives who the key belongs to, and what it may do."""
-        return await self._connection.send("GET", "/v1/session", SessionView)
 
 
 class AsyncClientFacet:
