@@ -31,6 +31,7 @@ from toolgate.serve.http import (
     openapi,
     push_tokens,
     schedules,
+    servers,
     tools,
 )
 from toolgate.serve.http.endpoint import Endpoint
@@ -50,6 +51,7 @@ RESOURCES = (
     notifications.resource,
     push_tokens.resource,
     documents.resource,
+    servers.resource,
     health.resource,
     openapi.resource,
 )
