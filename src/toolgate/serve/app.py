@@ -21,6 +21,7 @@ from toolgate.serve import health_metrics, qstash, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.http import (
     artifacts,
+    attachments,
     audit,
     canvas,
     documents,
@@ -51,6 +52,7 @@ RESOURCES = (
     notifications.resource,
     push_tokens.resource,
     documents.resource,
+    attachments.resource,
     servers.resource,
     health.resource,
     openapi.resource,

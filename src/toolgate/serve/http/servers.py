@@ -149,6 +149,10 @@ async def list_servers(request: ApiRequest) -> Page[ServerView]:
 @resource.get("/v1/servers/{name}", permission="operate")
 async def get_server(request: ApiRequest, name: str) -> ServerDetail:
     """Get a server: how it stands, its tools, and the definitions that wait to be accepted, each with its difference."""
+    return await _detail(request, name)
+
+
+async def _detail(request: ApiRequest, name: str) -> ServerDetail:
     app = request.app
     status = await app.servers.get(name)
     tools = [
@@ -175,7 +179,7 @@ async def add_server(request: ApiRequest, body: NewServer) -> ServerDetail:
     await servers.add(body.name, values, secrets=secrets, operator=who, replace=body.replace)
     if tried:
         await servers.refresh(body.name)
-    return await get_server(request, body.name)
+    return await _detail(request, body.name)
 
 
 def _settings_of(body: NewServer) -> tuple[dict[str, Any], dict[str, str]]:
@@ -214,7 +218,7 @@ async def restart_server(request: ApiRequest, name: str) -> ServerView:
 async def refresh_server(request: ApiRequest, name: str) -> ServerDetail:
     """Ask a server what it has now, and compare that with what was accepted. It is started if need be."""
     await request.app.servers.refresh(name)
-    return await get_server(request, name)
+    return await _detail(request, name)
 
 
 @resource.post("/v1/servers/{name}/accept", permission="operate", problems=(409,))
@@ -230,4 +234,4 @@ async def accept_definitions(request: ApiRequest, name: str, body: AcceptedFinge
             suggestion="It was accepted already, or has changed: get the server again, and look.",
         )
     await request.app.servers.accept([waiting[one] for one in dict.fromkeys(body.hashes)], operator=request.actor)
-    return await get_server(request, name)
+    return await _detail(request, name)
