@@ -137,6 +137,8 @@ async def test_schedules_are_listed_page_by_page(all_people: People) -> None:
         ({"max_runs": 0}, 422),
         ({"until": "2026-01-01T00:00:00"}, 422),
         ({"until": "2020-01-01T00:00:00Z"}, 422),
+        ({"until": "9999-12-31T23:59:59-12:00"}, 422),
+        ({"until": "0001-01-01T00:00:00+12:00"}, 422),
         ({"payload": {}}, 422),
     ],
 )

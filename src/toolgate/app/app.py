@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from toolgate.app.approvals import ApprovalsFacet, GrantsFacet
+from toolgate.app.attachments import AttachmentsFacet
 from toolgate.app.audit import AuditFacet
 from toolgate.app.conversation import BehavioursFacet, CanvasFacet, NotificationsFacet, PushTokensFacet
 from toolgate.app.deprecated import renamed
@@ -88,6 +89,7 @@ class App:
         self.schedules = SchedulesFacet(parts)
         self.mcp_tasks = parts.mcp_tasks
         self.documents = DocumentsFacet(parts)
+        self.attachments = AttachmentsFacet(parts)
         self.canvas = CanvasFacet(parts)
         self.notifications = NotificationsFacet(parts)
         self.push_tokens = PushTokensFacet(parts)

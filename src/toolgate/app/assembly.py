@@ -10,6 +10,7 @@ from typing import Protocol
 
 from toolgate.app.argument_checks import ArgumentChecks
 from toolgate.app.background import add_handlers, make_qstash, make_queue, make_scheduled_calls, make_schedules
+from toolgate.app.document_library import make_documents
 from toolgate.app.events import Events
 from toolgate.app.log_heads import open_heads
 from toolgate.app.notifications import make_notifications, make_push_tokens
@@ -23,8 +24,6 @@ from toolgate.conversation.behaviours import BehaviourAdjustments
 from toolgate.conversation.canvas import Canvas
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
-from toolgate.documents.library import DocumentLibrary
-from toolgate.documents.reader import DocumentReader
 from toolgate.embeddings import Embedder
 from toolgate.events.calls import EventCalls
 from toolgate.gates.approval.approvers import Approvers
@@ -277,9 +276,8 @@ class Parts:
 
     def _make_documents(self) -> None:
         """Documents that can be asked questions."""
-        most = self.settings.limits.document_passages
-        self.documents = DocumentLibrary(self.store, DocumentReader(self.sandbox), self.embedder, most)
-        self.providers.everywhere[DocumentLibrary] = self.documents
+        self.documents, self.attachments = made = make_documents(self)
+        self.providers.everywhere.update({type(one): one for one in made})
 
     def _make_secrets(self) -> None:
         """The sources of secrets."""

@@ -1,7 +1,9 @@
 """`app.servers`: MCP servers are added, looked at and removed, and what they offer is accepted.
 
 Whoever names no actor is the person who runs this installation, as with flags; for an actor, the policy is asked
-(tool.enable). Each change is on record, and holds for the next call in every process.
+(tool.enable). `operator` names that person where they are not at this machine, for the record: they give a server no secret
+that they did not bring along, and none without a jail. Each change is on record, and holds for the next call in every
+process.
 """
 
 import asyncio
@@ -121,16 +123,17 @@ class ServersFacet(CallableFacet):
             )
         else:
             return
-        raise SettingsError(f"Server {name} cannot be changed: {why}.", suggestion=suggestion)
+        raise SettingsError(f"Server {name} cannot be changed: {why}.", suggestion=suggestion, category="conflict")
 
     def _no_server(self, name: str) -> SettingsError:
         why = self._parts.mcp_tools.why_unusable(name)
         if why is not None:
             advice = f"Correct its settings (servers.{name}), or remove or replace it if it was added."
-            return SettingsError(f"Server {name} cannot be used: {why.rstrip('.')}.", suggestion=advice)
+            return SettingsError(f"Server {name} cannot be used: {why.rstrip('.')}.", suggestion=advice, category="conflict")
         known = self._parts.mcp_tools.upstreams
         near = did_you_mean(name, known) if known else "`toolgate servers add NAME -- COMMAND …` adds one."
-        return SettingsError(f"There is no server named {name[:64]!r}: see toolgate servers list.", suggestion=near)
+        words = f"There is no server named {name[:64]!r}: see toolgate servers list."
+        return SettingsError(words, suggestion=near, category="missing")
 
     @uninterrupted
     async def add(
@@ -140,18 +143,19 @@ class ServersFacet(CallableFacet):
         *,
         secrets: Mapping[str, str] | None = None,
         actor: Actor | None = None,
+        operator: Actor | None = None,
         replace: bool = False,
     ) -> ServerStatus:
         """Adds a server, or with `replace` changes the one of its name, and keeps the secrets that its settings name. It
         is not started yet, and none of its tools is there before it was listed (`refresh`) and they were accepted
         (`accept`)."""
-        given, upstream, before = await self._checked_server(name, settings, secrets, actor, replace=replace)
+        given, upstream, before = await self._checked_server(name, settings, secrets, actor, operator, replace=replace)
         whole = upstream.settings
         self._parts.server_secrets.keep(secrets or {}, () if before is None else secrets_in(before.settings))
         by = table.OPERATOR if actor is None else f"{actor.tenant}/{actor.user}"
         await self._parts.store_sync.change(table.set_server(ServerRow(name, given.model_dump_json(exclude_unset=True), by)))
         details = {"server": name, "what": described(whole), "isolation": whole.isolation, "replaced": replace}
-        await self._parts.events.record("mcp.server_added", actor or LOCAL, "", details)
+        await self._parts.events.record("mcp.server_added", actor or operator or LOCAL, "", details)
         return await self.get(name)
 
     async def try_out(
@@ -161,12 +165,13 @@ class ServersFacet(CallableFacet):
         *,
         secrets: Mapping[str, str] | None = None,
         actor: Actor | None = None,
+        operator: Actor | None = None,
         replace: bool = False,
     ) -> bool:
         """Starts a server that is about to be added, and asks it what it has: nothing of it is kept. Raises CallError if it
         can't be used; `details` has the last lines of its stderr. False: it can't be tried, since it is off or a secret is
         missing. Otherwise it runs, and `add` with the same settings takes it over."""
-        _, upstream, _ = await self._checked_server(name, settings, secrets, actor, replace=replace)
+        _, upstream, _ = await self._checked_server(name, settings, secrets, actor, operator, replace=replace)
         brought, enabled = secrets or {}, upstream.settings.enabled and self._parts.settings.mcp.enabled
         if not enabled or any(one not in brought for one in self.missing_secrets(upstream.settings)):
             return False
@@ -181,6 +186,7 @@ class ServersFacet(CallableFacet):
         settings: ServerSettings | Mapping[str, Any],
         secrets: Mapping[str, str] | None,
         actor: Actor | None,
+        operator: Actor | None,
         *,
         replace: bool,
     ) -> tuple[ServerSettings, Upstream, Upstream | None]:
@@ -192,14 +198,22 @@ class ServersFacet(CallableFacet):
         await self._check_not_in_settings(name, actor, "Change it there.")
         if not replace and name in self._parts.mcp_tools.upstreams:
             raise SettingsError(
-                f"There is a server named {name} already.", suggestion="Give this one another name, or say `--replace`."
+                f"There is a server named {name} already.",
+                suggestion="Give this one another name, or say `--replace`.",
+                category="conflict",
             )
         given = settings if isinstance(settings, ServerSettings) else validated(name, settings)
         given = self._reaching(given.with_whole_paths())
         upstream = upstream_of(name, completed(given, self._parts.settings.servers.get(name)))
         before = self._parts.mcp_tools.upstreams.get(name)
         self._check_names(upstream)
-        if actor is not None:
+        if operator is not None and upstream.settings.isolation == "none":
+            raise SettingsError(
+                "A server without a jail is not added from elsewhere.",
+                suggestion="Add it on the machine itself: `toolgate servers add`.",
+                category="forbidden",
+            )
+        if actor is not None or operator is not None:
             same = before is not None and before.identity == upstream.identity
             _check_brought(
                 upstream.settings, {*(secrets or ()), *(secrets_in(before.settings) if before is not None and same else ())}
@@ -229,21 +243,21 @@ class ServersFacet(CallableFacet):
         return given if host is None else given.model_copy(update={"domains": (host,)})
 
     @uninterrupted
-    async def remove(self, name: str, *, actor: Actor | None = None) -> None:
+    async def remove(self, name: str, *, actor: Actor | None = None, operator: Actor | None = None) -> None:
         """Removes a server that was added, with its tools and what was accepted of them."""
         await self._may_connect(name, actor)
         await self._check_not_in_settings(name, actor, "Take it out there.")
         if not await self._parts.store_sync.change(table.remove_server(name)):
             raise self._no_server(name)
-        await self._parts.events.record("mcp.server_removed", actor or LOCAL, "", {"server": name})
+        await self._parts.events.record("mcp.server_removed", actor or operator or LOCAL, "", {"server": name})
 
     @uninterrupted
-    async def restart(self, name: str, *, actor: Actor | None = None) -> None:
+    async def restart(self, name: str, *, actor: Actor | None = None, operator: Actor | None = None) -> None:
         """Restarts a server in every process that has it running."""
         await self._may_connect(name, actor)
         await self.get(name)
         await self._parts.store_sync.change(table.ask_restart(name))
-        await self._parts.events.record("mcp.server_restarted", actor or LOCAL, "", {"server": name})
+        await self._parts.events.record("mcp.server_restarted", actor or operator or LOCAL, "", {"server": name})
 
     async def refresh(self, name: str) -> Comparison:
         """Asks a server what it has now, and compares that with what was accepted. It is started if need be."""
@@ -265,13 +279,15 @@ class ServersFacet(CallableFacet):
         return await self._parts.mcp_tools.waiting(server)
 
     @uninterrupted
-    async def accept(self, shown: Iterable[PendingDefinition], *, actor: Actor | None = None) -> list[PendingDefinition]:
+    async def accept(
+        self, shown: Iterable[PendingDefinition], *, actor: Actor | None = None, operator: Actor | None = None
+    ) -> list[PendingDefinition]:
         """Accepts definitions as they were shown (`quarantined`); they can be called from now on, in every process. Gives
         those that were accepted: one that has changed since it was shown is not."""
         shown = list(shown)
         for name in dict.fromkeys(one.name for one in shown):
             await self._may_connect(name, actor)
-        by = actor or LOCAL
+        by = actor or operator or LOCAL
         accepted = await self._parts.mcp_tools.accept(shown, by.user)
         await asyncio.gather(
             *(self._parts.events.record("mcp.tool_accepted", by, one.name, _accepted(one)) for one in accepted)

@@ -21,6 +21,7 @@ from toolgate.tasks import finish
 
 MAX_NAME_CHARS = 64
 MAX_RUNS = 1_000_000
+MIN_YEAR, MAX_YEAR = 1970, 9000
 ScheduleState = Literal["active", "paused", "ended"]
 
 
@@ -167,6 +168,8 @@ class Schedules:
             wrong = f"the number of its runs must be between 1 and {MAX_RUNS:,}"
         elif until is not None and until.tzinfo is None:
             wrong = "the time at which it ends needs a time zone"
+        elif until is not None and not MIN_YEAR <= until.year <= MAX_YEAR:
+            wrong = f"the time at which it ends must be in the years {MIN_YEAR} to {MAX_YEAR}"
         if wrong is not None:
             raise Failed("VALIDATION_ERROR", f"The schedule was not added: {wrong}.")
 

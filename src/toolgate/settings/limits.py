@@ -24,6 +24,10 @@ class LimitSettings(Section):
     """An output larger than this is not kept, only cut."""
     artifact_days: float = Field(default=7, gt=0, le=36_500)
     """How long an artifact can be fetched."""
+    attachment_bytes: int = Field(default=30_000_000, ge=1024)
+    """A file larger than this can't be uploaded."""
+    attachments_bytes: int = Field(default=300_000_000, ge=1024)
+    """The files that a user uploaded, together."""
     tenant_concurrency: int | None = Field(default=None, ge=1)
     """Calls of one tenant that may run at once; None is without limit."""
     threads: int = Field(default=32, ge=1)

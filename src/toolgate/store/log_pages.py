@@ -6,7 +6,7 @@ more, and the next one goes on where it stopped.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,8 +16,8 @@ from toolgate.store.sql import value
 
 MAX_WALKED = 1_000
 """Rows that a page looks at, where filters are left that no index has."""
-SLACK = timedelta(minutes=2)
-"""Rows stand in the order in which they were written. The times in them differ from that by less than this."""
+SLACK = 120_000_000
+"""Microseconds. Rows stand in the order in which they were written. The times in them differ from that by less than this."""
 LAST = 2**63 - 1
 
 
@@ -100,9 +100,9 @@ def _page(table: str, index: Index, given: Mapping[str, Any], before: int | None
     rest = {name: part for name, part in given.items() if name not in covered}
     bounds = {"before": LAST if before is None else before, "above": 0}
     if "until" in given:
-        bounds["before"] = min(bounds["before"], (yield from _first_after(given["until"] + SLACK)))
+        bounds["before"] = min(bounds["before"], (yield from _first_after(_micros(given["until"]) + SLACK)))
     if "since" in given:
-        bounds["above"] = (yield from _first_after(given["since"] - SLACK)) - 1
+        bounds["above"] = (yield from _first_after(_micros(given["since"]) - SLACK)) - 1
     values = {**_values(given), **bounds}
     walked = f"FROM {table} WHERE {' AND '.join((*along, 'seq < :before', 'seq > :above'))} ORDER BY seq DESC"
     columns, filters = ", ".join(LOG_COLUMNS), " AND ".join(_filters(rest))
@@ -144,7 +144,7 @@ def _fits(body: str, rest: Mapping[str, Any]) -> bool:
 def _values(given: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, part in given.items():
-        values[name] = int(part.timestamp() * 1_000_000) if isinstance(part, datetime) else part
+        values[name] = _micros(part) if isinstance(part, datetime) else part
         if name in BODY_FIELDS:
             text = orjson.dumps(part).decode()
             values[f"{name}_text"] = text
@@ -159,9 +159,12 @@ def _used(sql: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return sql, {name: part for name, part in values.items() if f":{name}" in places}
 
 
-def _first_after(moment: datetime) -> Transaction[int]:
+def _micros(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000)
+
+
+def _first_after(wanted: int) -> Transaction[int]:
     """The number of the first row that was written at a moment or after it, found by halving."""
-    wanted = int(moment.timestamp() * 1_000_000)
     least, most = (f"(SELECT {one}(seq) FROM audit_log WHERE seq > 0)" for one in ("min", "max"))
     ends = yield f"SELECT {least}, {most}", {}  # two questions, because both at once would walk through all
     if ends[0][0] is None:

@@ -27,6 +27,7 @@ Query = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS)]
 Limit = Annotated[int, Field(ge=1, le=20)]
 Threshold = Annotated[float, Field(ge=0, le=1)]
 DocumentId = Annotated[str, Field(max_length=100, json_schema_extra={"x-path": False})]
+AttachmentId = Annotated[str, Field(max_length=100, json_schema_extra={"x-path": False})]
 
 
 class Ingested(TypedDict):
@@ -77,8 +78,9 @@ class QueryResult(TypedDict):
     errors=[
         ErrorCase(
             "INVALID_INPUT",
-            when="The file is not there, too large, damaged, encrypted, without text, or of an unknown kind.",
-            advice="Name a PDF, DOCX, XLSX, PPTX, HTML, Markdown or text file of the working directory.",
+            when="The file is not there, too large, damaged, encrypted, without text, or of an unknown kind; or both a path "
+            "and an attachment are named, or neither.",
+            advice="Name a PDF, DOCX, XLSX, PPTX, HTML, Markdown or text file of the working directory, or an attachment.",
         ),
         ErrorCase(
             "SECURITY_VIOLATION",
@@ -93,27 +95,49 @@ class QueryResult(TypedDict):
     ],
     examples=[Example(name="A text file", arguments={"path": "notes.txt"})],
 )
-async def document_ingest(ctx: InvokeContext, path: str) -> Ingested:
-    """Read a document of the working directory (PDF, DOCX, XLSX, PPTX, HTML, Markdown, text) for document_query. A newer
-    version replaces it.
+async def document_ingest(
+    ctx: InvokeContext, path: str | None = None, attachment_id: AttachmentId | None = None
+) -> Ingested:
+    """Read a document (PDF, DOCX, XLSX, PPTX, HTML, Markdown, text) of the working directory, or an attachment, for
+    document_query. A newer version replaces it.
 
     Args:
         path: The file, relative to the working directory.
+        attachment_id: In its place, the id of a file that the user uploaded.
     """
     from toolgate.documents.library import DocumentLibrary
 
     library: DocumentLibrary = ctx.get(DocumentLibrary)
-    work = await folder_of(ctx)
-    data, place = await to_thread(_document, work, path)
+    if (path is None) == (attachment_id is None):
+        raise InvalidInput("Name a path or an attachment_id, one of them.")
+    if path is not None:
+        work = await folder_of(ctx)
+        (data, place), name = await to_thread(_document, work, path), _name(path)
+    else:
+        data, name = await _attachment(ctx, attachment_id or "")
+        place = f"attachment\0{name}"
     origin = "\0".join((ctx.actor.tenant, ctx.actor.persona or "", ctx.user, place))
     depth = ctx.call.depth
-    kept = await library.ingest(ctx.actor, _name(path), data, origin=origin, depth=depth, progress=ctx.progress)
-    ctx.used(path)
+    kept = await library.ingest(ctx.actor, name, data, origin=origin, depth=depth, progress=ctx.progress)
+    ctx.used(path if path is not None else f"attachment {attachment_id}")
     row = kept.document
     return {
         "document_id": row.id, "name": row.name, "kind": row.kind, "passages": row.passages, "truncated": row.truncated,
         "replaced": kept.replaced > 0,
     }  # fmt: skip
+
+
+async def _attachment(ctx: InvokeContext, id: str) -> tuple[bytes, str]:
+    """The content of a file that the caller's user uploaded, and its name."""
+    from toolgate.documents.attachments import Attachments
+
+    attachments: Attachments = ctx.get(Attachments)
+    row = await attachments.get(id, ctx.actor.tenant, ctx.user)
+    if row is None:
+        raise InvalidInput(f"There is no attachment {id[:100]!r}.", suggestion="Upload it: POST /v1/attachments.")
+    if row.size_bytes > MAX_DOCUMENT_BYTES:
+        raise InvalidInput(f"{row.name} has more than {MAX_DOCUMENT_BYTES:,} bytes, which is the most that is read.")
+    return await attachments.content(row), row.name
 
 
 def _document(work: CallFolder, path: str) -> tuple[bytes, str]:

@@ -32,7 +32,7 @@ class AuditQuery(PageQuery, frozen=True):
 class LogExportQuery(ApiModel, frozen=True):
     """The part of the log that is exported."""
 
-    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     """The number of the row after which it begins."""
 
 
