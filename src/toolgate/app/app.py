@@ -87,6 +87,7 @@ class App:
         self.qstash = QStashFacet(parts)
         self.schedules = SchedulesFacet(parts)
         self.mcp_tasks = parts.mcp_tasks
+        self.mcp_sessions = parts.mcp_sessions
         self.documents = DocumentsFacet(parts)
         self.canvas = CanvasFacet(parts)
         self.notifications = NotificationsFacet(parts)
