@@ -57,6 +57,7 @@ slow: engines ## Run the slow tests
 
 conformance: engines ## Run the official MCP conformance suite (needs npm)
 	$(BIN)/python -m tests.conformance.run
+	$(BIN)/python -m tests.conformance.run --side server --processes 2
 
 .PHONY: soak
 SECONDS := 300

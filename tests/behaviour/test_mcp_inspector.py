@@ -62,8 +62,8 @@ def program(tmp_path: Path) -> Inspector:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """A `toolgate serve` that wants a key: its URL, and a key."""
-    with gateway(tmp_path, {}) as found:
-        yield found
+    with gateway(tmp_path, {}) as ([url], key):
+        yield url, key
 
 
 def calculates(inspector: Inspector, era: str) -> None:

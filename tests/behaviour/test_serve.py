@@ -515,14 +515,14 @@ def test_a_port_that_is_taken_is_said(terminal: Terminal) -> None:
 async def test_an_address_that_is_none_of_ours_is_said(host: str) -> None:
     async with memory_app(serve={"host": host}) as app:
         with pytest.raises(NotServing) as refused:
-            bind(app)
+            bind(app.settings.serve)
         assert refused.value.suggestion
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "localhost"])
 async def test_it_listens_where_it_is_told_to(host: str) -> None:
     async with memory_app(serve={"host": host, "port": 0}) as app:
-        bind(app).close()
+        bind(app.settings.serve)[0].close()
 
 
 @pytest.mark.parametrize("proxy", ["proxy.example", "10.0.0.0/40", "", "10.0.0.1/8"])
@@ -535,7 +535,7 @@ async def test_a_server_that_can_not_listen_leaves_the_app_as_it_was() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         async with memory_app(serve={"port": taken.getsockname()[1]}) as app:
             with pytest.raises(NotServing):
-                bind(app)
+                bind(app.settings.serve)
             app.register(add)
             assert (await app.invoke("add", {"a": 1, "b": 2})).output == 3
 

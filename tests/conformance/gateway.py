@@ -29,24 +29,31 @@ def fixture_server(*options: str, log: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def gateway(folder: Path, servers: Mapping[str, Any], *, wait_for: str | None = None) -> Iterator[tuple[str, str]]:
-    """`toolgate serve` in front of servers, with a home in `folder`: its MCP URL, once it offers the tool `wait_for`, and a
-    key whose holder may approve."""
-    (folder / "toolgate.yaml").write_text(yaml.safe_dump({"servers": dict(servers)}))
+def gateway(
+    folder: Path, servers: Mapping[str, Any], *, wait_for: str | None = None, database: str | None = None, processes: int = 1
+) -> Iterator[tuple[list[str], str]]:
+    """`toolgate serve` in front of servers, with a home in `folder`: the MCP URL of each process, once all offer the tool
+    `wait_for`, and a key whose holder may approve. Several processes share `database`."""
+    settings = {"servers": dict(servers), **({} if database is None else {"database_url": database})}
+    (folder / "toolgate.yaml").write_text(yaml.safe_dump(settings))
     made = subprocess.run(
         [str(TOOLGATE), "keys", "create", "suite", "--may-approve", "--json"],
         cwd=folder, env=_environment(folder), capture_output=True, text=True, check=True,
     )  # fmt: skip
     key: str = json.loads(made.stdout)["key"]
-    with _started([str(TOOLGATE), "serve", "--port", "0", "--json"], folder, folder / "toolgate.log") as said:
-        url: str = json.loads(said)["mcp"]
-        if wait_for is not None:
-            try:
-                _wait_for(url, key, wait_for)
-            except (RuntimeError, TimeoutError) as error:
-                error.add_note((folder / "toolgate.log").read_text()[-4_000:])
-                raise
-        yield url, key
+    with contextlib.ExitStack() as stack:
+        urls: list[str] = []
+        for number in range(processes):
+            log = folder / f"toolgate-{number}.log"
+            said = stack.enter_context(_started([str(TOOLGATE), "serve", "--port", "0", "--json"], folder, log))
+            urls.append(json.loads(said)["mcp"])
+            if wait_for is not None:
+                try:
+                    _wait_for(urls[-1], key, wait_for)
+                except (RuntimeError, TimeoutError) as error:
+                    error.add_note(log.read_text()[-4_000:])
+                    raise
+        yield urls, key
 
 
 def fixture_settings(url: str) -> dict[str, Any]:

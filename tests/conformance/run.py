@@ -14,13 +14,15 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.conformance.gateway import REPOSITORY, fixture_server, fixture_settings, gateway
-from tests.conformance.keyed import keyed
 from tests.conformance.suite import Scenario, Side, Suite
 from tests.needs import THINGS, is_there
 from tests.npm import packages
+from tests.round_robin import round_robin
+from tests.servers import postgres
 
 REVISIONS = ("2025-11-25", "2026-07-28")
 REQUIRED: dict[tuple[Side, str], int] = {
@@ -46,17 +48,20 @@ CLIENT = [sys.executable, str(Path(__file__).with_name("client.py"))]
 RESULTS = REPOSITORY / "build" / "conformance"
 
 
-def ask_server(suite: Suite, revisions: Iterable[str], *, old: bool = False) -> Iterator[Scenario]:
-    """The server scenarios, in front of a fixture of the newest protocol, or of one that begins with a handshake."""
-    with tempfile.TemporaryDirectory(prefix="toolgate-conformance-") as home:
+def ask_server(suite: Suite, revisions: Iterable[str], *, old: bool = False, processes: int = 1) -> Iterator[Scenario]:
+    """The server scenarios, in front of a fixture of the newest protocol, or of one that begins with a handshake. Several
+    processes share a PostgreSQL, and each request goes to the next of them."""
+    with tempfile.TemporaryDirectory(prefix="toolgate-conformance-") as home, ExitStack() as stack:
         folder = Path(home)
-        with (
-            fixture_server(*(["--old"] if old else []), log=folder / "fixture.log") as upstream,
-            gateway(folder, {"fixture": fixture_settings(upstream)}, wait_for="test_simple_text") as (served, key),
-            keyed(served, key) as url,
-        ):
-            for revision in revisions:
-                yield from suite.server(url, revision)
+        upstream = stack.enter_context(fixture_server(*(["--old"] if old else []), log=folder / "fixture.log"))
+        database = stack.enter_context(postgres()).url() if processes > 1 else None
+        servers = {"fixture": fixture_settings(upstream)}
+        urls, key = stack.enter_context(
+            gateway(folder, servers, wait_for="test_simple_text", database=database, processes=processes)
+        )
+        url = stack.enter_context(round_robin(urls, key))
+        for revision in revisions:
+            yield from suite.server(url, revision)
 
 
 def ask_client(suite: Suite, revisions: Iterable[str]) -> Iterator[Scenario]:
@@ -112,6 +117,7 @@ def main() -> int:
     parser.add_argument("--side", choices=("server", "client"), help="only this side")
     parser.add_argument("--revision", choices=REVISIONS, help="only this revision")
     parser.add_argument("--old", action="store_true", help="server: behind the gateway, a server that knows only handshakes")
+    parser.add_argument("--processes", type=int, default=1, help="server: so many, on one PostgreSQL, behind a proxy")
     chosen = parser.parse_args()
     if not is_there("npm"):
         sys.exit(f"The conformance suite is from npm, which is missing: {THINGS['npm'].how}")
@@ -123,7 +129,7 @@ def main() -> int:
         suite = Suite(packages(), Path(place), once=NOT_FOR_US)
         scenarios: list[Scenario] = []
         if "server" in sides:
-            scenarios += ask_server(suite, revisions, old=chosen.old)
+            scenarios += ask_server(suite, revisions, old=chosen.old, processes=chosen.processes)
         if "client" in sides:
             scenarios += ask_client(suite, revisions)
         told = report(scenarios)

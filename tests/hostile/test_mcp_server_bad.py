@@ -15,7 +15,7 @@ from tests.mcp_clients import connected, key_for
 from tests.mcp_pipe import HELLO, Pipe, piped
 from tests.serving import ACCEPT, META, Site, serving
 from toolgate import Actor, App, tool
-from toolgate.mcp.server import gateway
+from toolgate.mcp.server import session_records
 from toolgate.mcp.server.results import ProtocolError, decode_cursor, encode_cursor
 from toolgate.mcp.server.tool_calls import read_answer
 from toolgate.testing import memory_app
@@ -219,7 +219,7 @@ async def test_a_session_of_one_credential_is_not_there_for_another() -> None:
 
 
 async def test_one_key_can_t_open_sessions_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "MAX_CREDENTIAL_SESSIONS", 3)
+    monkeypatch.setattr(session_records, "MAX_CREDENTIAL_SESSIONS", 3)
     hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode()
     async with a_site() as (app, site, key):
         answers = [await site("POST", "/mcp", {"Accept": ACCEPT}, hello, key=key) for _ in range(4)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer, serving
 from toolgate import Actor, tool
-from toolgate.mcp.server import change_notifications, gateway
+from toolgate.mcp.server import change_notifications, session_records
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-3", "MCP-4")
@@ -95,7 +95,7 @@ async def test_a_url_without_end_is_cut_off() -> None:
 
 
 async def test_headers_that_come_too_slowly_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.serve.http_server.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("toolgate.serve.connections.HEAD_SECONDS", 0.2)
     async with a_site() as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: ")
@@ -250,7 +250,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 async def test_sessions_that_one_key_begins_all_at_once_are_no_more_than_it_may_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gateway, "MAX_CREDENTIAL_SESSIONS", 3)
+    monkeypatch.setattr(session_records, "MAX_CREDENTIAL_SESSIONS", 3)
     hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode()
     async with a_site() as site:
         answers = await asyncio.gather(*(site("POST", "/mcp", {"Accept": ACCEPT}, hello) for _ in range(20)))

@@ -88,6 +88,7 @@ class App:
         self.qstash = QStashFacet(parts)
         self.schedules = SchedulesFacet(parts)
         self.mcp_tasks = parts.mcp_tasks
+        self.mcp_sessions = parts.mcp_sessions
         self.documents = DocumentsFacet(parts)
         self.attachments = AttachmentsFacet(parts)
         self.canvas = CanvasFacet(parts)

@@ -53,6 +53,7 @@ from toolgate.llm.models import LanguageModels, cost_of
 from toolgate.mcp.catalog import McpTools
 from toolgate.mcp.client.servers import UpstreamServers
 from toolgate.mcp.runner import McpRunner
+from toolgate.mcp.server.session_records import SessionRecords
 from toolgate.mcp.server.task_records import TaskRecords
 from toolgate.mcp.server_settings import named_servers
 from toolgate.memory import Memory
@@ -151,6 +152,7 @@ class Parts:
         self.presence = ProcessHeartbeat(self.store, limits.lease_seconds)
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.mcp_tasks = TaskRecords(self.store, self.presence, self.notices, self.artifacts)
+        self.mcp_sessions = SessionRecords(self.store, self.notices)
         self.ledger = Ledger(self.store)
         kept = settings.audit.details
         self.details = DetailArchive(self.store, days=kept.days, total_bytes=kept.total_bytes, clock=self.now)

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -22,9 +22,11 @@ from toolgate.cli.output import clean, use_json
 from toolgate.errors import CallError, ToolgateError
 from toolgate.model import LOCAL, Actor, Entry
 from toolgate.registry.catalog import PROBLEMS
-from toolgate.settings import load_settings
+from toolgate.settings import Settings, load_settings
 from toolgate.threads import DaemonExecutor
 from toolgate.trust import Untrusted
+
+T = TypeVar("T")
 
 
 class Usage(ToolgateError):
@@ -98,20 +100,15 @@ def global_options(ctx: typer.Context) -> GlobalOptions:
 
 
 @asynccontextmanager
-async def opened(ctx: typer.Context, *, serving: bool = False, **overrides: Any) -> AsyncIterator[App]:
+async def opened(
+    ctx: typer.Context, *, serving: bool = False, keeps_servers: bool | None = None, **overrides: Any
+) -> AsyncIterator[App]:
     """The App of this command, open. Where a person can be asked whether to trust what is there, they are. One that ends at
-    once asks no MCP server of its own accord what it has, nor starts one again that has failed."""
+    once asks no MCP server of its own accord what it has, nor starts one again that has failed; nor does one beside another
+    that does."""
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
-    place = global_options(ctx)
-    overrides = {**place.overrides, **overrides}
-    try:
-        app = App(load_settings(place.settings, overrides), keeps_servers=serving)
-    except Untrusted:
-        from toolgate.cli.trust import ask
-
-        if not await ask(place):
-            raise
-        app = App(load_settings(place.settings, overrides), keeps_servers=serving)
+    keeps = serving if keeps_servers is None else keeps_servers
+    app = await trusted(ctx, overrides, lambda settings: App(settings, keeps_servers=keeps))
     with problems_logged(serving):
         with diverted():
             await app.__aenter__()
@@ -120,6 +117,21 @@ async def opened(ctx: typer.Context, *, serving: bool = False, **overrides: Any)
         finally:
             with diverted():
                 await app.__aexit__(*sys.exc_info())
+
+
+async def trusted(ctx: typer.Context, overrides: Mapping[str, Any], made: Callable[[Settings], T]) -> T:
+    """Something made from the settings of this command. Where a person can be asked whether to trust what is there, they
+    are."""
+    place = global_options(ctx)
+    overrides = {**place.overrides, **overrides}
+    try:
+        return made(load_settings(place.settings, overrides))
+    except Untrusted:
+        from toolgate.cli.trust import ask
+
+        if not await ask(place):
+            raise
+        return made(load_settings(place.settings, overrides))
 
 
 @contextmanager

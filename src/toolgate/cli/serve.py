@@ -1,21 +1,24 @@
 """`toolgate serve`: Toolgate over HTTP."""
 
+import asyncio
 import logging
 import os
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli.context import Usage, opened, option
+from toolgate.cli.context import Usage, opened, option, trusted
 from toolgate.cli.output import answered, note
 from toolgate.cli.sign_in import new_link
 from toolgate.cli.times import shown
+from toolgate.errors import NotServing
 from toolgate.extras import require
 
 if TYPE_CHECKING:
     from toolgate.serve.app import HttpApp
     from toolgate.serve.request_log import ServerLog
+    from toolgate.serve.workers import ServeWorker
 
 LOOPBACK = ("http://127.", "http://[::1]")
 EXPOSED = (
@@ -28,6 +31,9 @@ def serve(
     ctx: typer.Context,
     host: Annotated[str | None, option("--host H", "Listen here; without it, 127.0.0.1.")] = None,
     port: Annotated[int | None, option("--port N", "Without it, 8700; 0 takes a free one.", min=0, max=65_535)] = None,
+    workers: Annotated[
+        int | None, option("--workers N", "Serve with so many processes; without it, 1.", min=1, max=256)
+    ] = None,
     verbose: Annotated[
         bool, option("-v --verbose", "Log requests of /mcp and what Toolgate notes for developers as well.")
     ] = False,
@@ -41,29 +47,72 @@ def serve(
     from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
 
     log = _make_log(log_format, verbose=verbose, quiet=quiet)
+    given = {name: value for name, value in (("host", host), ("port", port), ("workers", workers)) if value is not None}
+    overrides = {"serve": given} if given else {}
+    worker = _fork_workers(ctx, overrides)
+    if isinstance(worker, int):
+        return worker
 
     async def ready(url: str, http: "HttpApp") -> None:
         await http.app.sign_ins.serve_at(_from_here(url))
+        if worker is not None and not worker.is_new:
+            worker.is_ready({})
+            return
         link = await new_link(http.app, http.app.settings.serve.public_url or _from_here(url))
-        if not answered({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid(), "sign_in": link["url"]}):
-            note(("Toolgate listens on ", "green"), f"{url} (MCP at {url}/mcp). Stop it with Ctrl-C.")
-            note(("Sign in as operator, once, until ", "green"), f"{shown(link['until'])}: {link['url']}")
-        if not url.startswith(LOOPBACK):
-            note((EXPOSED, "yellow"))
-        if not http.app.issuers.names and not await http.app.keys.any():
-            note(("There is no API key yet, so programs are refused. Create one: toolgate keys create NAME", "yellow"))
+        has_keys = bool(http.app.issuers.names) or await http.app.keys.any()
+        said = {"sign_in": link["url"], "until": shown(link["until"]), "has_keys": has_keys}
+        if worker is None:
+            _tell(url, said, {"pid": os.getpid()})
+        else:
+            worker.is_ready(said)
 
     async def main() -> int:
-        given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+        keeps = worker is None or worker.is_first
         async with (
-            opened(ctx, serving=True, **({"serve": given} if given else {})) as app,
+            opened(ctx, serving=True, keeps_servers=keeps, **overrides) as app,
             taking_events(app),
             log.of(app) if log is not None else nullcontext(),
         ):
-            await http_server.serve(app, ready, log)
+            if worker is None:
+                await http_server.serve(app, ready, log)
+            else:
+                await http_server.serve(app, ready, log, worker.listening, worker.stopped)
         return 0
 
     return http_server.run_loop(main())
+
+
+def _fork_workers(ctx: typer.Context, overrides: dict[str, Any]) -> "ServeWorker | int | None":
+    """Serves with several processes, if the settings say so: gives, in each, its worker; in the one that has started them,
+    the exit code, at the end. None: there is one process, this one."""
+    from toolgate.serve import http_server
+    from toolgate.serve.workers import Supervisor
+
+    settings = asyncio.run(trusted(ctx, overrides, lambda settings: settings))
+    count = settings.serve.workers
+    if count == 1:
+        return None
+    if settings.in_memory:
+        raise NotServing(
+            "A database in memory belongs to one process.", suggestion="Leave --workers away, or set database_url."
+        )
+    import toolgate.mcp.server.http_sessions  # noqa: F401 - before the forks, so that all share its memory, and start quickly
+
+    sockets = http_server.bind(settings.serve, count)
+    url = http_server.url_of(sockets[0])
+    return Supervisor(sockets, lambda pids, said: _tell(url, said, {"pid": os.getpid(), "workers": pids})).run()
+
+
+def _tell(url: str, said: dict[str, Any], process: dict[str, Any]) -> None:
+    """Says that requests are taken, and how to sign in."""
+    if not answered({"url": url, "mcp": f"{url}/mcp", **process, "sign_in": said["sign_in"]}):
+        many = f" with {len(process['workers'])} processes" if "workers" in process else ""
+        note(("Toolgate listens on ", "green"), f"{url}{many} (MCP at {url}/mcp). Stop it with Ctrl-C.")
+        note(("Sign in as operator, once, until ", "green"), f"{said['until']}: {said['sign_in']}")
+    if not url.startswith(LOOPBACK):
+        note((EXPOSED, "yellow"))
+    if not said["has_keys"]:
+        note(("There is no API key yet, so programs are refused. Create one: toolgate keys create NAME", "yellow"))
 
 
 def _from_here(url: str) -> str:

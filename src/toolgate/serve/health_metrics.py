@@ -37,6 +37,8 @@ async def healthz(_: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Only who runs the installation is told more than whether it is ready: what is wrong may name what others do."""
     http: HttpApp = request.app
+    if http.readiness.is_stopping:
+        return JSONResponse({"status": "stopping"}, 503)
     checks = await http.readiness.checks()
     found = {check.status for check in checks}
     status = "ready" if "fault" not in found else "not ready"

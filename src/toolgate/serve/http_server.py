@@ -1,9 +1,8 @@
 """Runs the HTTP server: the socket, uvicorn on it, and an orderly end: running calls end, then what holds them is closed. A
 second signal ends it at once.
 
-HTTP is read from a connection in uvicorn's way (httptools), with limits on what may come before a request is known, with
-calls that end when whoever made them goes away, and with short answers written at once: head and body in two writes cost a
-system call and a wake-up of the client more, a fifth of what a quick call takes in all.
+It ends so that no request is lost: it says that it is not ready, for as long as `serve.drain_seconds`, so that a balancer
+can leave; then it stops listening, after taking what was connected already; then what runs has `shutdown_seconds` to end.
 """
 
 import asyncio
@@ -12,41 +11,37 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import uvicorn
-from uvicorn._types import ASGI3Application
 from uvicorn.loops.auto import auto_loop_factory
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from toolgate.app.app import App
 from toolgate.errors import NotServing
 from toolgate.jobs.worker import JobWorker
-from toolgate.mcp.server.fast_path import CALL_KEY, REPLY_KEY
 from toolgate.serve.app import HttpApp
+from toolgate.serve.connections import BoundedProtocol, DrainableState, drain
 from toolgate.serve.request_log import ServerLog
-from toolgate.tasks import finish, start_task
+from toolgate.settings.servers import ServeSettings
+from toolgate.tasks import BackgroundTasks, finish, start_task
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 75
 """The time that a connection may be idle: longer than the proxies' usual minute, so that they close it."""
-MAX_HEAD_BYTES = 65_536
-"""Bytes of a request's first line and headers."""
-HEAD_SECONDS = 30.0
-"""The time in which they must have arrived."""
-MAX_PIPELINED = 32
-"""Requests that a client may send before the one that runs is answered; more are not read until then."""
-TOO_LONG = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/problem+json\r\nconnection: close\r\n"
-    b"content-length: 76\r\n\r\n"
-    b'{"title":"Request Header Fields Too Large","status":431,"code":"TOO_LARGE"}\n'
-)
 
 
-def bind(app: App) -> socket.socket:
-    host, port = app.settings.serve.host, app.settings.serve.port
+def bind(settings: ServeSettings, count: int = 1) -> list[socket.socket]:
+    """Listens `count` times on one address: the system gives each connection to one of the sockets."""
+    if count > 1:
+        _bind(settings.host, settings.port, shared=False).close()  # else it would share the port with another server
+    first = _bind(settings.host, settings.port, shared=count > 1)
+    address = first.getsockname()[:2]
+    return [first, *(_bind(*address, shared=True) for _ in range(count - 1))]
+
+
+def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
@@ -54,6 +49,8 @@ def bind(app: App) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # said, or answers are held back (Nagle)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError as error:
@@ -71,11 +68,23 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]], log: ServerLog | None = None) -> None:
-    """Serve until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what. Jobs are run
-    meanwhile, if the settings say so; those that run when it is told to stop are waited for. `log`: where requests are
-    noted."""
-    listening = bind(app)
+async def serve(
+    app: App,
+    ready: Callable[[str, HttpApp], Coroutine[Any, Any, None]],
+    log: ServerLog | None = None,
+    listening: socket.socket | None = None,
+    stopped: Callable[[Callable[[], None]], AbstractContextManager[None]] | None = None,
+) -> None:
+    """Serves until a signal says to stop. `ready` is told once requests are taken: under which URL, and by what. Jobs are
+    run meanwhile, if the settings say so; those that run when it is told to stop are waited for.
+
+    Args:
+        log: Where requests are noted.
+        listening: The socket; without it, one for the address in the settings.
+        stopped: Calls what it is given when the server is to stop; without it, on SIGINT and SIGTERM.
+    """
+    if listening is None:
+        [listening] = bind(app.settings.serve)
     url = url_of(listening)
     async with HttpApp(app, log) as http:
         config = uvicorn.Config(
@@ -84,18 +93,52 @@ async def serve(app: App, ready: Callable[[str, HttpApp], Coroutine[Any, Any, No
             timeout_graceful_shutdown=max(1, round(app.settings.shutdown_seconds)),
         )  # fmt: skip
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # strangers' faults; ours `HttpApp` logs
-        running = RunningServer(uvicorn.Server(config), http)
-        with _signals(running.signalled):
+        running = RunningServer(DrainingServer(config), http)
+        with (stopped or stop_signals)(running.signalled):
             await running.run(listening, partial(ready, url, http))
+
+
+class DrainingServer(uvicorn.Server):
+    """Takes the connections that wait before it stops listening: the system would reset them."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_stopped_listening: Callable[[], None] = lambda: None
+        """Called then."""
+        self.server_state: DrainableState = DrainableState()
+        self._taking = BackgroundTasks()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        drain(self.server_state)
+        for listening in sockets or []:
+            with suppress(OSError):  # nobody waits any more
+                while True:
+                    connection, _ = listening.accept()
+                    connection.setblocking(False)
+                    self._taking.start(self._take(connection), unheard=True)
+        for server in self.servers:
+            server.close()
+        for listening in sockets or []:
+            listening.close()
+        self.has_stopped_listening()
+        await super().shutdown(sockets)
+
+    async def _take(self, connection: socket.socket) -> None:
+        def protocol() -> BoundedProtocol:
+            return BoundedProtocol(self.config, self.server_state, self.lifespan.state)
+
+        await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
 
 
 class RunningServer:
     """The server and the worker beside it, from the first request to the last one's end."""
 
-    def __init__(self, server: uvicorn.Server, http: HttpApp) -> None:
+    def __init__(self, server: DrainingServer, http: HttpApp) -> None:
         self._server = server
+        server.has_stopped_listening = http.streams.end  # not before: they would come back
         self._http = http
         self._worker: JobWorker | None = None
+        self._draining: asyncio.Task[None] | None = None
 
     async def run(self, listening: socket.socket, ready: Callable[[], Coroutine[Any, Any, None]]) -> None:
         serving = start_task(self._server._serve([listening]))  # without its own way with signals
@@ -114,24 +157,36 @@ class RunningServer:
     async def _start_worker(self, stack: AsyncExitStack) -> None:
         """Runs jobs until the stack is closed, which waits for them."""
         app = self._http.app
-        if app.settings.jobs.serve and not self._server.should_exit:
+        if app.settings.jobs.serve and self._draining is None:
             self._worker = await stack.enter_async_context(app.jobs.worker())
 
     def signalled(self) -> None:
-        self._server.force_exit = self._server.should_exit  # the second time
-        if self._server.force_exit and self._worker is not None:
+        if self._draining is None:
+            self._draining = start_task(self._drain())
+            return
+        self._server.force_exit = True  # the second time
+        if self._worker is not None:
             self._worker.hurry()
+        self._stop()
+
+    async def _drain(self) -> None:
+        """Says that it is about to stop, and serves on until whoever sends requests has had the time to leave."""
+        self._http.readiness.is_stopping = True
+        drain(self._server.server_state)
+        if self._worker is not None:
+            self._worker.halt()
+        await asyncio.sleep(self._http.app.settings.serve.drain_seconds)
         self._stop()
 
     def _stop(self) -> None:
         self._server.should_exit = True
-        self._http.streams.end()
         if self._worker is not None:
             self._worker.halt()
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Has something called on SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
     handled = (signal.SIGINT, signal.SIGTERM)
     with suppress(NotImplementedError, RuntimeError, ValueError):  # not on Windows, and not in a thread
@@ -149,107 +204,3 @@ def run_loop(main: Coroutine[Any, Any, int]) -> int:
     """Run on the quicker event loop where there is one."""
     with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
         return runner.run(main)
-
-
-# -- connections
-
-
-class _Reply:
-    """Answers one request at once. What it does is what uvicorn does for the two messages of a whole answer."""
-
-    __slots__ = ("_cycle",)
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-
-    def __call__(self, status: int, body: bytes) -> bool:
-        """Send JSON; gives False, and does nothing, if the client does not read what it is sent already."""
-        cycle = self._cycle
-        if cycle.response_started or cycle.flow.write_paused:
-            return False
-        if cycle.disconnected:
-            return True
-        cycle.response_started = cycle.response_complete = True
-        cycle.waiting_for_100_continue = False
-        content = [STATUS_LINE[status]]
-        for name, value in cycle.default_headers:
-            content += (name, b": ", value, b"\r\n")
-        content.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
-        content.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
-        content.append(body)
-        cycle.transport.write(b"".join(content))
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            cycle.transport.close()
-        cycle.on_response()
-        return True
-
-
-class BoundedProtocol(HttpToolsProtocol):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._head = 0
-        self._in_head = True
-        self._late: asyncio.TimerHandle | None = None
-        self._running: RequestResponseCycle | None = None
-        """The request that is being served. Those that came after it wait."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_is_there()
-        super().connection_lost(exc)
-        running = self._running
-        if running is not None and not running.response_complete:
-            running.disconnected = True  # uvicorn tells only the request that came last, which may not have begun
-            running.message_event.set()
-            call = running.scope.get(CALL_KEY)
-            if call is not None:
-                call.cancel()  # type: ignore[attr-defined]
-
-    def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head += len(data)
-        super().data_received(data)
-        if self._in_head and self._head:
-            self._wait_for_head()
-
-    def _wait_for_head(self) -> None:
-        """A request has begun, and it is not yet known which: that may take neither too many bytes nor too long."""
-        if self._late is None:
-            self._expect_head()
-        if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(TOO_LONG)
-            self.transport.close()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._head = 0
-        self._head_is_there()
-        super().on_headers_complete()
-        if 0 < len(self.pipeline) <= MAX_PIPELINED:
-            self.flow.resume_reading()  # uvicorn reads no more until it is this one's turn, and would not see the client go
-        self.scope[REPLY_KEY] = _Reply(self.cycle)  # type: ignore[literal-required]
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def on_message_complete(self) -> None:
-        self._in_head = True
-        super().on_message_complete()
-
-    def _expect_head(self) -> None:
-        self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
-
-    def _head_is_there(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-    def _too_late(self) -> None:
-        self._late = None
-        if self._in_head and not self.transport.is_closing():
-            self.transport.close()

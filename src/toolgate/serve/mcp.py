@@ -31,7 +31,7 @@ from toolgate.serve.streams import OpenStreams
 from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
-    from toolgate.mcp.server.gateway import HttpSessionManager
+    from toolgate.mcp.server.http_sessions import HttpSessionManager
 
 METHODS = ("POST", "GET", "DELETE")
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
@@ -69,7 +69,7 @@ class McpRoute:
         """Opens and closes the SDK's sessions, which must be done by one and the same task."""
         try:
             await sdk.loaded()  # first, so that no two threads load it at a time
-            from toolgate.mcp.server.gateway import open_http
+            from toolgate.mcp.server.http_sessions import open_http
 
             async with open_http(self._app) as manager:
                 self.by_sdk.set_result(manager)
@@ -120,18 +120,26 @@ class McpRoute:
             await Response(fault.body(), 400, media_type="application/json")(scope, receive, send)
             return
         lasts = headers.get(b"mcp-method") == b"subscriptions/listen"
-        await self._serve_by_sdk(credential, scope, headers, _received(body, receive), send, lasts=lasts)
+        await self._serve_by_sdk(credential, scope, headers, _received(body, receive), send, body, lasts=lasts)
 
     async def _serve_by_sdk(
-        self, credential: Credential, scope: Scope, headers: Headers, receive: Receive, send: Send, *, lasts: bool
+        self,
+        credential: Credential,
+        scope: Scope,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        body: bytes = b"",
+        *,
+        lasts: bool,
     ) -> None:
         manager = await finish(self.by_sdk)
         if not lasts:
-            await manager.serve(credential, scope, receive, send)
+            await manager.serve(credential, scope, receive, send, body)
             return
         with self._streams.kept(credential.id, scope, headers):
             try:
-                await manager.serve(credential, scope, receive, send)
+                await manager.serve(credential, scope, receive, send, body)
             except asyncio.CancelledError:
                 with suppress(RuntimeError):  # of a response that had not begun, or had ended
                     await send({"type": "http.response.body", "body": b""})

@@ -183,8 +183,14 @@ class ServeSettings(Section):
     """The address that it listens on."""
     port: int = Field(default=8700, ge=0, le=65_535)
     """0: any that is free."""
+    workers: int = Field(default=1, ge=1, le=256)
+    """The number of processes that serve on the port. More than one needs a system that can fork, and a database that is not
+    in memory."""
     body_bytes: int = Field(default=4_194_304, ge=1_024, le=1_000_000_000)
     """The largest request that is taken."""
+    drain_seconds: float = Field(default=0, ge=0, le=3_600)
+    """The time between the signal to stop and the end of listening, in which /readyz says 503, so that a balancer sends no
+    more requests."""
     public_url: ServiceUrl | None = None
     """The address under which clients and people reach it, if that is another: `https://gate.example.com`. Sign-in links and
     links in messages lead there, and tokens of MCP clients are for its /mcp."""

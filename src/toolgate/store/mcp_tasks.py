@@ -126,13 +126,14 @@ def answered(id: str) -> Transaction[frozenset[str]]:
     return frozenset((yield from column("SELECT question FROM mcp_task_answers WHERE task_id = :id", {"id": id})))
 
 
-def held_by(process: str) -> Transaction[tuple[dict[str, int], list[tuple[str, str, str]]]]:
-    """The live tasks of a process with their turns, and answers to them: task, question, answer."""
-    mine = f"process_id = :process AND {LIVE}"
-    rows = yield f"SELECT id, runs FROM mcp_tasks WHERE {mine}", {"process": process}
+def held_by(process: str, only: str | None = None) -> Transaction[tuple[dict[str, int], list[tuple[str, str, str]]]]:
+    """The live tasks of a process with their turns, and answers to them: task, question, answer. `only`: of one task."""
+    mine = f"process_id = :process AND {LIVE}" + ("" if only is None else " AND id = :id")
+    names = {"process": process, **({} if only is None else {"id": only})}
+    rows = yield f"SELECT id, runs FROM mcp_tasks WHERE {mine}", names
     answers = yield (
         f"SELECT task_id, question, answer FROM mcp_task_answers WHERE task_id IN (SELECT id FROM mcp_tasks WHERE {mine})",
-        {"process": process},
+        names,
     )
     return {id: int(runs) for id, runs in rows}, [(id, question, given) for id, question, given in answers]
 

@@ -26,6 +26,8 @@ class Readiness:
         """With checks of what is known without asking."""
         self._app = app
         self._known = known
+        self.is_stopping = False
+        """True once whatever is asked has been told to stop: it serves what comes, and should be sent nothing more."""
         self._last: list[Check] = []
         self._until = 0.0
         self._one_at_a_time = asyncio.Lock()

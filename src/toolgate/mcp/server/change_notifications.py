@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import mcp_types as types
+from mcp.server.connection import Connection
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.subscriptions import (
     PromptsListChanged,
@@ -28,6 +29,7 @@ from toolgate.mcp.server.caller import Request
 from toolgate.mcp.server.identity import IdentifyCaller
 from toolgate.mcp.server.prompts_resources import VisibleServer, VisibleUpstreams
 from toolgate.mcp.server.results import INTERNAL_ERROR, ProtocolError
+from toolgate.mcp.server.session_records import KEPT_KEY, KeptSession
 from toolgate.model import Actor, Tool
 from toolgate.tasks import BackgroundTasks
 
@@ -40,7 +42,7 @@ MAX_LISTENERS = 10_000
 MAX_ACTOR_LISTENERS = 300
 MAX_WATCHED_RESOURCES = 1_000
 LISTENER_KEY = "toolgate_watcher"
-OnEvent = Callable[[ServerEvent], None]
+OnEvent = Callable[[ServerEvent], object]
 
 
 @dataclass(eq=False)
@@ -76,16 +78,19 @@ class ChangeNotifier:
     async def begin(self, ctx: Request, _params: types.NotificationParams) -> None:
         """Adds a client with a handshake session, for as long as that lasts."""
         connection = ctx.session._connection
+        await self.join(
+            connection, self._who(ctx).actor, lambda event: self._work.start(notify(connection, event), unheard=True)
+        )
 
-        def tell(event: ServerEvent) -> None:
-            notification = event_to_notification(event, {})
-            params = notification.model_dump(by_alias=True, mode="json", exclude_none=True).get("params")
-            self._work.start(connection.notify(notification.method, params or None), unheard=True)
-
-        watcher = ChangeListener(self._who(ctx).actor, tell)
-        connection.state[LISTENER_KEY] = watcher
+    async def join(self, connection: Connection, actor: Actor, tell: Callable[[ServerEvent], object]) -> ChangeListener:
+        """Adds a handshake session, once; gives its listener."""
+        known = connection.state.get(LISTENER_KEY)
+        if isinstance(known, ChangeListener):
+            return known
+        watcher = connection.state[LISTENER_KEY] = ChangeListener(actor, tell)
         connection.exit_stack.callback(self.remove, watcher)
         await self._add(watcher)
+        return watcher
 
     async def listen(self, ctx: Request, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
         """Serves a stream of changes to a client of 2026-07-28."""
@@ -123,16 +128,23 @@ class ChangeNotifier:
     # -- resources
 
     async def subscribe(self, ctx: Request, params: types.SubscribeRequestParams) -> dict[str, object]:
-        watcher = ctx.session._connection.state.get(LISTENER_KEY)
-        if isinstance(watcher, ChangeListener) and len(watcher.uris) < MAX_WATCHED_RESOURCES:
-            await self.watch(watcher, str(params.uri))
+        watcher, uri = ctx.session._connection.state.get(LISTENER_KEY), str(params.uri)
+        if isinstance(watcher, ChangeListener) and len(watcher.uris) < MAX_WATCHED_RESOURCES and uri not in watcher.uris:
+            await self.watch(watcher, uri)
+            if uri in watcher.uris:
+                await _keep(ctx, uri, subscribed=True)
         return {}
 
     async def unsubscribe(self, ctx: Request, params: types.UnsubscribeRequestParams) -> dict[str, object]:
-        watcher = ctx.session._connection.state.get(LISTENER_KEY)
-        if isinstance(watcher, ChangeListener) and (server := watcher.uris.pop(str(params.uri), None)) is not None:
-            self._let_go(server, str(params.uri))
+        watcher, uri = ctx.session._connection.state.get(LISTENER_KEY), str(params.uri)
+        if isinstance(watcher, ChangeListener) and uri in watcher.uris:
+            self.unwatch(watcher, uri)
+            await _keep(ctx, uri, subscribed=False)
         return {}
+
+    def unwatch(self, watcher: ChangeListener, uri: str) -> None:
+        if (server := watcher.uris.pop(uri, None)) is not None:
+            self._let_go(server, uri)
 
     async def watch(self, watcher: ChangeListener, uri: str) -> None:
         """Notifies a client of changes of a resource; nothing comes of one that it can't see."""
@@ -207,6 +219,19 @@ class ChangeNotifier:
             if server in await self._upstreams.servers(watcher.actor):
                 for event in events:
                     watcher.tell(event)
+
+
+async def notify(connection: Connection, event: ServerEvent) -> None:
+    """Sends a client with a handshake session an event, on the session's own stream."""
+    notification = event_to_notification(event, {})
+    params = notification.model_dump(by_alias=True, mode="json", exclude_none=True).get("params")
+    await connection.notify(notification.method, params or None)
+
+
+async def _keep(ctx: Request, uri: str, *, subscribed: bool) -> None:
+    """Puts a subscription on record where the session is on record."""
+    if isinstance(kept := ctx.session._connection.state.get(KEPT_KEY), KeptSession):
+        await kept.set_subscribed(uri, subscribed=subscribed)
 
 
 class _SingleListenerBus:

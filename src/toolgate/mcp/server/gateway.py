@@ -5,37 +5,22 @@ It holds no rules: the door says who made a request (`who`), the App what they m
 request that can't be served is a protocol error.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
-from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.streamable_http import StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import decode_header_value
-from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
 
 from toolgate.mcp.server.caller import LOG_LEVEL_KEY, TASKS_EXTENSION, Request, is_modern
 from toolgate.mcp.server.change_notifications import ChangeNotifier
-from toolgate.mcp.server.identity import (
-    CREDENTIAL_KEY,
-    CURRENT_TOOL,
-    Credential,
-    IdentifyCaller,
-    RecallCredential,
-    actor_id,
-    credential_in_scope,
-)
+from toolgate.mcp.server.identity import CURRENT_TOOL, Credential, IdentifyCaller, RecallCredential
 from toolgate.mcp.server.prompts_resources import PromptsAndResources, VisibleUpstreams
 from toolgate.mcp.server.request_state import InputRequiredResult, state_boundary
 from toolgate.mcp.server.results import JsonObject, ProtocolError, call_result, is_refused, list_page, refusal
+from toolgate.mcp.server.session_records import KEPT_KEY, KeptSession
 from toolgate.mcp.server.task_call import Task
 from toolgate.mcp.server.task_records import TaskRequest
 from toolgate.mcp.server.task_recovery import TaskRecovery
@@ -52,10 +37,6 @@ INSTRUCTIONS = (
     "Every call is checked against a policy and recorded. Some need a person's approval first: a result with status pending "
     "says so, and the same call again goes on once it is given."
 )
-SESSIONLESS_VERSIONS = (b"2026-07-28",)
-MAX_SESSIONS, MAX_CREDENTIAL_SESSIONS = 5_000, 200
-"""Handshake sessions: in all, and of one credential."""
-SESSION_IDLE_SECONDS = 900.0
 T = TypeVar("T")
 Handler = Callable[[Request, Any], Awaitable[JsonObject]]
 Method = tuple[str, type[types.RequestParams], Handler]
@@ -79,7 +60,7 @@ class Gateway:
         self._tasks = Tasks(who, app.mcp_tasks, recovery, self._calls.entry, app.approvals.withdraw)
         upstreams = VisibleUpstreams(app)
         self._prompts_resources = PromptsAndResources(app, who, upstreams, self._calls, self._tasks)
-        self._changes = ChangeNotifier(app, who, upstreams)
+        self.changes = ChangeNotifier(app, who, upstreams)
         self.server = server = Server[Any](SERVER_NAME, version=VERSION, title="Toolgate", instructions=INSTRUCTIONS)
         # Handshake clients too are told that lists may change: over HTTP the SDK would not.
         options = partial(server.create_initialization_options, NotificationOptions(True, True, True))
@@ -94,15 +75,15 @@ class Gateway:
         for method, params, answer in self._methods():
             server.add_request_handler(method, params, complete_handler(answer))
         server.add_request_handler(
-            "subscriptions/listen", types.SubscriptionsListenRequestParams, protocol_handler(self._changes.listen)
+            "subscriptions/listen", types.SubscriptionsListenRequestParams, protocol_handler(self.changes.listen)
         )
-        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._changes.begin)
+        server.add_notification_handler("notifications/initialized", types.NotificationParams, self.changes.begin)
         server.extensions[TASKS_EXTENSION] = {}
         self._tasks.start()
         return server
 
     async def __aexit__(self, *_: object) -> None:
-        await self._changes.close()
+        await self.changes.close()
         await self._tasks.close()
 
     def _methods(self) -> list[Method]:
@@ -115,8 +96,8 @@ class Gateway:
             ("resources/list", types.PaginatedRequestParams, self._prompts_resources.list_resources),
             ("resources/templates/list", types.PaginatedRequestParams, self._prompts_resources.list_templates),
             ("resources/read", types.ReadResourceRequestParams, self._prompts_resources.read_resource),
-            ("resources/subscribe", types.SubscribeRequestParams, self._changes.subscribe),
-            ("resources/unsubscribe", types.UnsubscribeRequestParams, self._changes.unsubscribe),
+            ("resources/subscribe", types.SubscribeRequestParams, self.changes.subscribe),
+            ("resources/unsubscribe", types.UnsubscribeRequestParams, self.changes.unsubscribe),
             ("completion/complete", types.CompleteRequestParams, self._prompts_resources.complete),
             ("tasks/get", TaskParams, self._tasks.get),
             ("tasks/update", TaskParams, self._tasks.update),
@@ -154,63 +135,11 @@ class Gateway:
         return entry.tool.input_schema if entry is not None and entry.name == name else None
 
     async def _set_level(self, ctx: Request, params: types.SetLevelRequestParams) -> JsonObject:
-        ctx.session._connection.state[LOG_LEVEL_KEY] = params.level
+        state = ctx.session._connection.state
+        state[LOG_LEVEL_KEY] = params.level
+        if isinstance(kept := state.get(KEPT_KEY), KeptSession):
+            await kept.set_level(params.level)
         return {}
-
-
-class HttpSessionManager(StreamableHTTPSessionManager):
-    """MCP over streamable HTTP, by the SDK: `async with open_http(app) as manager`, which serves requests that are
-    authenticated already.
-
-    Requests of protocol 2026-07-28 stand alone: any process can answer any of them. Older clients have a session in one
-    process, which belongs to the credential that began it; each credential may have so many.
-    """
-
-    def __init__(self, app: "App", server: Server[Any]) -> None:
-        super().__init__(
-            server,
-            max_request_body_size=app.settings.serve.body_bytes,
-            max_sessions=MAX_SESSIONS,
-            session_idle_timeout=SESSION_IDLE_SECONDS,
-        )
-        self._tools = app.tools
-
-    async def serve(self, credential: Credential, scope: Scope, receive: Receive, send: Send) -> None:
-        # blanks around a value are not part of it (RFC 9110), and the SDK compares values with what is in the body
-        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        headers = dict(scope["headers"])
-        begins = b"mcp-session-id" not in headers and headers.get(b"mcp-protocol-version") not in SESSIONLESS_VERSIONS
-        if begins and not self._has_room(credential.id):
-            await PlainTextResponse("Too many open sessions", 429)(scope, receive, send)
-            return
-        owner = AccessToken(token="", client_id=credential.id, scopes=[], subject=actor_id(credential.actor))
-        scope["user"] = AuthenticatedUser(owner)  # another credential does not find its session
-        scope[CREDENTIAL_KEY] = credential
-        called = headers.get(b"mcp-name") if headers.get(b"mcp-method") == b"tools/call" else None
-        name = None if called is None else decode_header_value(called.decode("latin-1"))  # the SDK compares it with the body
-        CURRENT_TOOL.set(None if name is None else await self._tools.visible(name, credential.actor))
-        await self.handle_request(scope, receive, send)
-
-    def _has_room(self, credential: str) -> bool:
-        return sum(owner["client_id"] == credential for owner in self._session_owners.values()) < MAX_CREDENTIAL_SESSIONS
-
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        """Sessions are admitted one at a time here: of concurrent requests none has a session when `serve` looks."""
-        if requestor is None or not self._has_room(str(requestor["client_id"])):
-            return None
-        return super()._admit_session(requestor)
-
-
-@asynccontextmanager
-async def open_http(app: "App") -> AsyncIterator[HttpSessionManager]:
-    async def recall(id: str) -> Credential | None:
-        app.issuers.recall(id)
-        return await app.keys.recall(id)
-
-    async with Gateway(app, credential_in_scope, recall=recall) as server:
-        manager = HttpSessionManager(app, server)
-        async with manager.run():
-            yield manager
 
 
 def complete_handler(answer: Handler) -> Handler:

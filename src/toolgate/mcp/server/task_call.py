@@ -201,11 +201,12 @@ class Task:
             if self._writing is not None:
                 await asyncio.wait((self._writing,))
 
-    async def written(self) -> None:
-        """Waits until what is on record is up to date, if the store can be written."""
+    async def written(self, *, at_last: bool = False) -> None:
+        """Waits until what is on record is up to date, if the store can be written. `at_last`: it is not tried again."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait((self._writing,), timeout=LATEST)
-            self._writing.cancel()
+            if at_last:
+                self._writing.cancel()
 
     def lose(self) -> None:
         """It was cancelled elsewhere, or is another process's now: nothing more comes of it here."""
@@ -245,6 +246,7 @@ class Task:
             question = self._questions.get(name)
             if question is not None and isinstance(response, Mapping) and not question[1].done():
                 question[1].set_result(response)
+                self._change()  # also if others are left: another process may be asked which
         if not self.questions():
             self.asked.clear()
 

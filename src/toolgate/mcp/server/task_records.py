@@ -131,9 +131,10 @@ class TaskRecords:
         words = f"The result of the task is too long to be kept with it ({kept.bytes:,} bytes).{link}"
         return orjson.dumps({"result": {"content": [{"type": "text", "text": words}], "isError": True}}).decode()
 
-    async def news(self) -> tuple[dict[str, int], list[tuple[str, str, Mapping[str, Any]]]]:
-        """The tasks that are this process's, with their turns, and answers to them that others have received."""
-        mine, answers = await self._store.read(table.held_by(self._presence.id))
+    async def news(self, only: str | None = None) -> tuple[dict[str, int], list[tuple[str, str, Mapping[str, Any]]]]:
+        """The tasks that are this process's, with their turns, and answers to them that others have received. `only`: of
+        one task."""
+        mine, answers = await self._store.read(table.held_by(self._presence.id, only))
         opened = [(id, question, await self._opened(_answer_id(id, question), given)) for id, question, given in answers]
         return mine, [(id, question, given) for id, question, given in opened if isinstance(given, Mapping)]
 

@@ -181,9 +181,12 @@ class Tasks:
         for task in [one for one in self._tasks.values() if one.is_written_off]:
             del self._tasks[task.id]
         kept = [task for task in self._tasks.values() if task.is_kept and not task.is_over and not task.is_lost]
-        if not kept:
-            return
-        mine, answers = await self._records.news()
+        if kept:
+            await self._follow(kept)
+
+    async def _follow(self, kept: list[Task], only: str | None = None) -> None:
+        """Does with tasks of this process what others have put on record: answers, cancellations."""
+        mine, answers = await self._records.news(only)
         for id, question, given in answers:
             if id in self._tasks:
                 self._tasks[id].answer({question: given})
@@ -205,6 +208,10 @@ class Tasks:
 
     async def get(self, ctx: Request, params: TaskParams) -> JsonObject:
         task = await self._find(ctx, params)
+        if isinstance(task, Task) and task.is_kept and not task.is_over:
+            await task.written()
+            await self._follow([task], task.id)  # what another process was told a moment ago is not news to its client
+            task = await self._find(ctx, params)
         return task.shown() if isinstance(task, Task) else _shown(task)
 
     async def update(self, ctx: Request, params: TaskParams) -> JsonObject:
@@ -212,6 +219,7 @@ class Tasks:
         if isinstance(task, Task):
             task.answer(responses)
             await asyncio.sleep(0)  # so that a client that looks at once sees that the call goes on
+            await task.written()  # also one that asks another process
         else:
             await self._records.answer(task, responses)
         return {}
@@ -220,6 +228,7 @@ class Tasks:
         task = await self._find(ctx, params)
         if isinstance(task, Task):
             task.cancel()
+            await task.written()
         else:
             await self._records.cancel(params.task_id)
         approval = task.approval if isinstance(task, Task) else task.row.approval_id
@@ -253,7 +262,7 @@ class Tasks:
         for task in left:
             task.is_left = True
         await stop_tasks(*(task.running for task in self._tasks.values()))
-        await asyncio.gather(*(task.written() for task in self._tasks.values()))
+        await asyncio.gather(*(task.written(at_last=True) for task in self._tasks.values()))
         for task in left:
             with contextlib.suppress(StoreError):  # it counts as another's once this process counts as dead
                 await self._records.release(task)
