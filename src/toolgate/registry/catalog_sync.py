@@ -17,6 +17,9 @@ from toolgate.store.database import Store
 from toolgate.tasks import start_task
 
 logger = logging.getLogger("toolgate")
+MAX_BUILTIN_ROWS = 4096
+_builtin_rows: dict[tuple[str, bool], table.CatalogRow] = {}
+"""By fingerprint, and by whether the tokens in it are counted exactly: for all Apps of a process."""
 
 
 class CatalogSync:
@@ -129,6 +132,19 @@ def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:
 
 
 def _row(entry: Entry) -> table.CatalogRow:
+    """The row of a tool. Of a built-in one it is made once: the fingerprint covers the definition and the tier."""
+    if entry.tool.source != "builtin":
+        return _made_row(entry)
+    key = entry.fingerprint, is_exact()
+    row = _builtin_rows.get(key)
+    if row is None:
+        if len(_builtin_rows) == MAX_BUILTIN_ROWS:
+            _builtin_rows.clear()
+        row = _builtin_rows[key] = _made_row(entry)
+    return row
+
+
+def _made_row(entry: Entry) -> table.CatalogRow:
     tool = entry.tool
     return table.CatalogRow(
         name=tool.name,
