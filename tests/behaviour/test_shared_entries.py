@@ -8,7 +8,6 @@ import pytest
 from toolgate import App
 from toolgate.model import LOCAL, Entry
 from toolgate.pipeline.stage_marks import StageMarks
-from toolgate.registry import catalog_sync
 from toolgate.registry.decorator import declared
 from toolgate.registry.python_source import PackageSource, _codes_of, _modules_of
 from toolgate.store.catalog import known_tools
@@ -48,7 +47,6 @@ def forget_all() -> None:
         assert found is not None
         found.compiled.clear()
         found.definitions.clear()
-    catalog_sync._builtin_rows.clear()
 
 
 def entries_of(app: App) -> dict[str, Entry]:
