@@ -110,6 +110,7 @@ async def test_apps_with_other_settings_have_other_tiers_and_fingerprints_side_b
         assert [rows["calculator"][0] for rows in known] == [entry.fingerprint for entry in found]
 
 
+@pytest.mark.requirement("TOOL-1")
 async def test_what_one_app_changes_in_a_definition_is_changed_in_no_other() -> None:
     async with app_of("as they are") as first:
         entry = first.parts.catalog.resolve("git", LOCAL.tenant)
@@ -122,6 +123,7 @@ async def test_what_one_app_changes_in_a_definition_is_changed_in_no_other() -> 
             assert later.fingerprint == entry.fingerprint
 
 
+@pytest.mark.requirement("TOOL-1")
 async def test_the_hooks_of_a_built_in_tool_are_made_for_each_app_by_its_own_resolver() -> None:
     made: list[Any] = []
 
