@@ -46,7 +46,7 @@ async def test_an_upgrade_may_take_longer_than_other_statements(
     """An index over a large log, say: it would fail anew at every start."""
     slow = migrate.Migration(9_999, "slow", "SELECT pg_sleep(1.5)")
     known = migrate.migrations()
-    monkeypatch.setattr(migrate, "migrations", lambda: [*known, slow])
+    monkeypatch.setattr(migrate, "migrations", lambda: (*known, slow))
     monkeypatch.setattr("toolgate.store.postgres.COMMAND_SECONDS", 1)
     opened = open_store(postgres_database)
     await opened.start()

@@ -21,11 +21,12 @@ from toolgate.mcp.method_tools import METHOD_TAG, METHOD_TOOLS
 from toolgate.mcp.pins import cleaned
 from toolgate.mcp.runner import StructuredOutputValidator
 from toolgate.model import TOOL_NAME, CacheRule, Category, Cost, Entry, RateLimit, Tier, UnitCost
-from toolgate.registry.compile import MAX_NAME_CHARS, DefinitionRules, compile_entry, definition, prefixed
+from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.settings import ServerSettings, ServerToolSettings
 
 ANNOTATION_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_DESCRIPTION_CHARS = 8_192
+MAX_NAME_CHARS = 64
 MAX_TITLE_CHARS = 256
 
 
@@ -212,3 +213,16 @@ def _cost(said: ServerToolSettings, extra: PresetTool) -> Cost:
     if said.cost is None and extra.per_unit is None:
         return Cost(model="free")
     return Cost(fixed=said.cost or Decimal(0), per_unit=extra.per_unit)
+
+
+def prefixed(server: str, tool: str) -> str:
+    """`mcp_{server}_{tool}`; where that is too long, cut and closed with a piece of its hash, always the same."""
+    full = "_".join(["mcp", *(_letters(part) for part in (server, tool))])
+    if len(full) <= MAX_NAME_CHARS and full == f"mcp_{server}_{tool}" and TOOL_NAME.match(full):
+        return full
+    mark = sha256(f"{len(server)} {server}{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{full[: MAX_NAME_CHARS - 9]}_{mark}"
+
+
+def _letters(text: str) -> str:
+    return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in text) or "_"

@@ -58,14 +58,14 @@ class CatalogSync:
             logger.warning("tools could not be put on record yet: %s", error)
 
     async def save(self) -> None:
-        """Put registered tools on record, with what they cost a model to read; those that have not changed are let be."""
+        """Put registered tools on record; those that have not changed are let be."""
         async with self._one_save:
             if not self._unsaved:
                 return
             unsaved, self._unsaved = self._unsaved, {}
             try:
                 known = await self._store.read(table.known_tools())
-                changed = [entry for name, entry in unsaved.items() if not _on_record(entry, known.get(name))]
+                changed = [entry for name, entry in unsaved.items() if known.get(name, ("",))[0] != entry.fingerprint]
                 if changed:
                     await self._store.transact(table.seed([_row(entry) for entry in changed]))
             except BaseException:
@@ -111,21 +111,20 @@ class CatalogSync:
             self._catalog.remove(name, tenant)
 
     async def token_costs(self, entries: Iterable[Entry]) -> dict[str, int]:
-        """The token costs of definitions: as they are on record, or counted now."""
+        """The token costs of definitions: as they are on record, or counted now and kept there. Not before somebody asks: to
+        load the tokenizer and count takes longer than to open an App."""
         await self.save()
         known = await self._store.read(table.known_tools())
-        costs = {}
+        costs, counted = {}, []
         for entry in entries:
             fingerprint, tokens = known.get(entry.name, ("", None))
             if tokens is None or fingerprint != entry.fingerprint:
                 tokens = count_tokens(definition_text(entry.tool))
+                counted.append((entry.name, entry.fingerprint, tokens))
             costs[entry.name] = tokens
+        if counted and is_exact():
+            await self._store.transact(table.keep_token_costs(counted))
         return costs
-
-
-def _on_record(entry: Entry, known: tuple[str, int | None] | None) -> bool:
-    """Tells whether the store knows a tool as it is now: its fingerprint, and its token cost if that can be counted."""
-    return known is not None and known[0] == entry.fingerprint and (known[1] is not None or not is_exact())
 
 
 def _row(entry: Entry) -> table.CatalogRow:
@@ -141,5 +140,4 @@ def _row(entry: Entry) -> table.CatalogRow:
         category=tool.category,
         definition=tool.model_dump_json(),
         fingerprint=entry.fingerprint,
-        token_cost=count_tokens(definition_text(tool)) if is_exact() else None,
     )

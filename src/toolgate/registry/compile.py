@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -22,7 +22,6 @@ from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
 from toolgate.model import (
     PROPOSES,
     TIERS,
-    TOOL_NAME,
     CacheRule,
     Cost,
     Entry,
@@ -39,13 +38,14 @@ from toolgate.model import (
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.hooks import Hook, HookSet
 from toolgate.pipeline.stage_marks import StageMarks
-from toolgate.registry.compiled_schema import compile_schema, defaults_of, properties_of
+from toolgate.registry.compiled_schema import NO_DEFAULTS, compile_schema, defaults_of, properties_of
 from toolgate.registry.decorator import Declaration, declared, is_marked, where_of
 
-MAX_NAME_CHARS = 64
 OWN_SOURCES: tuple[Source, ...] = ("builtin", "python")
 """Code of whoever runs this installation. What others wrote is not taken at its word where that would share more."""
 INNERMOST = -1_000_000_000
+MAX_COMPILED = 64
+"""Entries of one built-in tool that are kept, each of other settings: a process has few Apps, and a test run thousands."""
 CHOICE = re.compile(r"'([^']*)'")
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -101,7 +101,8 @@ def _entry_of(code: Any, source: Source, rules: DefinitionRules) -> Entry:
         advice = f"Register an object of it: app.register({code.__name__}(...))." if inspect.isclass(code) else None
         fault = Fault("", f"it cannot be made: {type(error).__name__}: {error}")
         raise DefinitionError(tool.name, [fault], suggestion=advice) from error
-    return compile_entry(tool, implementation, (*found.hooks, *_stages_of(implementation.instance)), rules)
+    compiled = found.compiled if source == "builtin" else None
+    return compile_entry(tool, implementation, (*found.hooks, *_stages_of(implementation.instance)), rules, compiled)
 
 
 def _definition_of(found: Declaration, source: Source) -> Tool:
@@ -110,25 +111,26 @@ def _definition_of(found: Declaration, source: Source) -> Tool:
     if known is None:
         try:
             page = {"documentation": f"docs/reference/tools/{found.fields['name']}.md"} if source == "builtin" else {}
-            known = found.definitions[source] = definition({**page, **found.fields, "source": source})
+            made = definition({**page, **found.fields, "source": source})
         except DefinitionError as error:
             faults = [Fault(path, _advice(found.fields, path) or message) for path, message in error.faults]
             raise DefinitionError(error.name, faults) from None
-    changeable = {field: _copied(value) for field, value in vars(known).items() if isinstance(value, dict)}
-    return known.model_copy(update=changeable)
+        copies = {field: _copier(value) for field, value in vars(made).items() if isinstance(value, dict)}
+        known = found.definitions[source] = made, copies
+    made, copies = known
+    return made.model_copy(update={field: copy() for field, copy in copies.items()})
 
 
-def _copied(value: dict[str, Any]) -> dict[str, Any]:
-    """A copy of what an App could change: of JSON, by way of its text, which takes a fifth of the time."""
+def _copier(value: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+    """Makes copies of what an App could change: of JSON, out of its text, which takes a tenth of the time."""
     if not value:
-        return {}
+        return dict
     if all(isinstance(item, Operation) for item in value.values()):  # which never change
-        return {**value}
+        return value.copy
     try:
-        copy: dict[str, Any] = orjson.loads(orjson.dumps(value))
+        return partial(orjson.loads, orjson.dumps(value))
     except TypeError:  # a value that is refused later
-        copy = deepcopy(value)
-    return copy
+        return partial(deepcopy, value)
 
 
 def _advice(fields: Mapping[str, Any], path: str) -> str | None:
@@ -173,31 +175,74 @@ def _words(fault: ErrorDetails) -> str:
     return fault["msg"].removeprefix("Value error, ")
 
 
-def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), rules: DefinitionRules = NO_RULES) -> Entry:
-    """The entry of a definition and what runs it. Raises DefinitionError where the definition contradicts itself."""
+def compile_entry(
+    tool: Tool,
+    implementation: Any,
+    hooks: Iterable[Any] = (),
+    rules: DefinitionRules = NO_RULES,
+    compiled: dict[Any, Entry] | None = None,
+) -> Entry:
+    """The entry of a definition and what runs it. Raises DefinitionError where the definition contradicts itself.
+
+    `compiled`: what was compiled of this very definition so far, by what the rules say of it; None keeps nothing.
+    """
     made_hooks = _made(tool, hooks, rules)
+    hosts = tuple(rules.hosts.get(getattr(implementation, "reaches", None) or "", ())) if tool.source == "builtin" else ()
+    if compiled is None:
+        entry = _compiled(tool, hosts, rules)
+    else:
+        said = _said_of(tool, hosts, rules)
+        found = compiled.get(said)
+        if found is None:
+            if len(compiled) == MAX_COMPILED:
+                compiled.clear()
+            found = compiled[said] = _compiled(tool, hosts, rules)
+        entry = found
+    asks = entry.asks is not None or bool(tool.operations)
+    marks = rules.marks(tool, entry.tier, takes_text=entry.takes_text, asks=asks)
+    own = {
+        "tool": tool,
+        "implementation": implementation,
+        "defaults": defaults_of(tool.input_schema),
+        "cache": _cache(tool, implementation, made_hooks),
+        "hooks": made_hooks if marks is None else (*made_hooks, marks),
+        "jails_commands": tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
+    }
+    inner = entry.operations
+    operations = None if inner is None else {name: replace(one, **own) for name, one in inner.items()}
+    return replace(entry, operations=operations, **own)
+
+
+def _said_of(tool: Tool, hosts: tuple[str, ...], rules: DefinitionRules) -> tuple[Any, ...]:
+    """All that the rules and the settings say of a built-in tool, apart from what each App puts into its own entries."""
+    tiers = tuple(rules.tiers.get(name) for name in (tool.name, tool.alias_of or tool.name))
+    sent_out = tool.name in rules.sent_out
+    return (tiers, rules.timeout, rules.guards, rules.sandbox_seconds, tool.cost.model_dump_json(), hosts, sent_out)
+
+
+def _compiled(tool: Tool, hosts: tuple[str, ...], rules: DefinitionRules) -> Entry:
+    """The entry, but for what each App puts into its own: the rest follows from the definition, the hosts and the rules, and
+    nothing in it changes."""
     tier = _tier(tool, rules)
     takes = compile_schema(tool, "input_schema", tool.input_schema)
     gives = None if tool.output_schema is None else compile_schema(tool, "output_schema", tool.output_schema)
     destructive = tool.destructive or tool.annotations.get("destructiveHint") is True
     confirms = tool.confirms()
-    hosts = tuple(rules.hosts.get(getattr(implementation, "reaches", None) or "", ())) if tool.source == "builtin" else ()
     asks = _asking(tool, must_ask(tier, destructive=destructive, confirms=confirms), hosts)
     fixed_nano, capability_nano = _price(tool)
     free_calls = tool.cost.free_tier_limit
     priced = bool(fixed_nano or capability_nano or tool.cost.per_unit) or free_calls is not None
     waits = asks or priced or tool.cache or tool.rate_limit or tool.concurrency
-    marks = rules.marks(tool, tier, takes_text=takes.takes_text, asks=asks is not None or bool(tool.operations))
     entry = Entry(
         tool=tool,
         name=tool.name,
-        implementation=implementation,
+        implementation=None,
         tier=tier,
         destructive=destructive,
         confirms=confirms,
         check_input=takes.check,
         check_output=None if gives is None else gives.check,
-        defaults=defaults_of(tool.input_schema),
+        defaults=NO_DEFAULTS,
         copies=bool(tier != "read_only" or takes.takes_text or waits),
         takes_text=takes.takes_text,
         public_input=takes.public_fields,
@@ -207,7 +252,7 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         timeout=tool.timeout or rules.timeout,
         run_seconds=rules.sandbox_seconds if tool.timeout is None and _runs_in_sandbox(tool) else None,
         retry=tool.retry,
-        cache=_cache(tool, implementation, made_hooks),
+        cache=None,
         auth=tool.requires_auth,
         rate_limit=tool.rate_limit,
         concurrency=tool.concurrency,
@@ -221,8 +266,6 @@ def compile_entry(tool: Tool, implementation: Any, hooks: Iterable[Any] = (), ru
         unasked=f"tier {tier} runs unasked",
         guards=_guards(tool, takes.text, tier, rules),
         fingerprint=bound_fingerprint(fingerprint(tool, tier), hosts),
-        hooks=made_hooks if marks is None else (*made_hooks, marks),
-        jails_commands=tool.source == "builtin" and getattr(implementation, "jails_commands", False) is True,
         hosts=hosts,
         background=tool.background,
         is_sent_out=tool.route == "events" or tool.name in rules.sent_out,
@@ -377,19 +420,6 @@ def _not_json(tool: Tool) -> str:
         except (ValueError, TypeError):
             return name
     return ""
-
-
-def prefixed(server: str, tool: str) -> str:
-    """`mcp_{server}_{tool}`; where that is too long, cut and closed with a piece of its hash, always the same."""
-    full = "_".join(["mcp", *(_letters(part) for part in (server, tool))])
-    if len(full) <= MAX_NAME_CHARS and full == f"mcp_{server}_{tool}" and TOOL_NAME.match(full):
-        return full
-    mark = sha256(f"{len(server)} {server}{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{full[: MAX_NAME_CHARS - 9]}_{mark}"
-
-
-def _letters(text: str) -> str:
-    return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in text) or "_"
 
 
 def _guards(tool: Tool, schema: bytes, tier: Tier, rules: DefinitionRules) -> Any:

@@ -22,6 +22,7 @@ from toolgate.model import (
     Capability,
     Category,
     Cost,
+    Entry,
     ErrorCase,
     Example,
     Implementation,
@@ -65,8 +66,11 @@ class Declaration(msgspec.Struct, frozen=True):
     make: Callable[[Any], Implementation]
     """Given what is registered: the function, perhaps wrapped since; the class, or an object of it."""
     hooks: tuple[Any, ...]
-    definitions: dict[str, Tool] = msgspec.field(default_factory=dict)
-    """The definition by source, once an App has taken it: it is read off the code, which stays the same."""
+    definitions: dict[str, tuple[Tool, dict[str, Callable[[], Any]]]] = msgspec.field(default_factory=dict)
+    """The definition by source, once an App has taken it, and what copies its changeable fields: it is read off the code,
+    which stays the same."""
+    compiled: dict[Any, Entry] = msgspec.field(default_factory=dict)
+    """Of a built-in tool, what Apps share of its entry, by what their settings say of it."""
 
 
 @overload

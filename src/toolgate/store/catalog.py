@@ -27,7 +27,6 @@ class CatalogRow(NamedTuple):
     category: str
     definition: str
     fingerprint: str
-    token_cost: int | None
 
 
 class DynamicRow(NamedTuple):
@@ -96,9 +95,18 @@ def _upsert(rows: Sequence[CatalogRow]) -> tuple[str, dict[str, Any]]:
     columns = [name for name in (*CatalogRow._fields, "updated_at") if name not in ("name", "enabled")]
     return (
         f"INSERT INTO tool_catalog ({', '.join(CatalogRow._fields)}, created_at, updated_at) VALUES {', '.join(values)} "
-        f"ON CONFLICT (name) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}",
+        f"ON CONFLICT (name) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}, token_cost = NULL",
         parameters,
     )
+
+
+def keep_token_costs(counted: Iterable[tuple[str, str, int]]) -> Transaction[None]:
+    """Keeps what definitions cost a model to read, by name and fingerprint, for as long as they are the ones on record."""
+    for name, fingerprint, tokens in counted:
+        yield (
+            "UPDATE tool_catalog SET token_cost = :tokens WHERE name = :name AND fingerprint = :fingerprint",
+            {"name": name, "fingerprint": fingerprint, "tokens": tokens},
+        )
 
 
 def epoch() -> Transaction[int]:

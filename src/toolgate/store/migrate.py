@@ -1,6 +1,7 @@
 """Numbered migrations, in one dialect that is translated. Applied in order, each with its number in one transaction."""
 
 import re
+from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -43,10 +44,12 @@ class Migration(NamedTuple):
     text: str
 
 
-def migrations() -> list[Migration]:
+@lru_cache(maxsize=1)
+def migrations() -> tuple[Migration, ...]:
+    """All steps, in order. They are read once: they come with this version."""
     folder = resources.files("toolgate.store") / "migrations"
     found = sorted((item.name, item) for item in folder.iterdir() if item.name.endswith(".sql"))
-    return [Migration(int(name[:4]), name.removesuffix(".sql"), item.read_text("utf-8")) for name, item in found]
+    return tuple(Migration(int(name[:4]), name.removesuffix(".sql"), item.read_text("utf-8")) for name, item in found)
 
 
 def statements(text: str, dialect: dict[str, str]) -> list[str]:

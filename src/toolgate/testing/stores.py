@@ -30,7 +30,7 @@ class Line:
 
 
 def tool_row(name: str, description: str = "Says so") -> CatalogRow:
-    return CatalogRow(name, True, description, "{}", "python", "1.0.0", "write", "custom", "{}", f"print-{description}", 10)
+    return CatalogRow(name, True, description, "{}", "python", "1.0.0", "write", "custom", "{}", f"print-{description}")
 
 
 async def records_are_kept_in_order_and_the_chain_holds(store: Store) -> None:
@@ -88,11 +88,13 @@ async def the_execution_log_of_document_d_is_there(store: Store) -> None:
 async def seeding_updates_what_it_says_and_keeps_what_an_operator_set(store: Store) -> None:
     await store.transact(catalog.seed([tool_row("a"), tool_row("b")]))
     await store.transact(catalog.set_enabled("a", False, "ada"))
-    await store.transact(catalog.seed([tool_row("a", "New words"), tool_row("b")]))
+    await store.transact(catalog.keep_token_costs([("a", "print-Says so", 9), ("b", "print-Says so", 10)]))
+    await store.transact(catalog.seed([tool_row("a", "New words")]))
+    await store.transact(catalog.keep_token_costs([("a", "print-Says so", 9)]))  # of a definition that is gone
     flags = await store.read(catalog.flags())
     assert flags.operator == {"a": False}
     known = await store.read(catalog.known_tools())
-    assert known == {"a": ("print-New words", 10), "b": ("print-Says so", 10)}
+    assert known == {"a": ("print-New words", None), "b": ("print-Says so", 10)}
 
 
 async def many_tools_are_seeded_at_once(store: Store) -> None:

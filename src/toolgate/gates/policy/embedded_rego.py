@@ -8,6 +8,7 @@ policy: a policy may be collected by any thread. Whatever goes wrong denies, and
 import re
 import threading
 import weakref
+from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from time import thread_time
@@ -68,7 +69,9 @@ NOT_RUNNABLE = ("could not find function", "Unknown function", "recursion detect
 """What Regorus says, only when it comes to it, of a policy that OPA would not have loaded."""
 
 
+@lru_cache(maxsize=1)
 def default_policy() -> str:
+    """The text of the shipped policy."""
     return files("toolgate.gates.policy").joinpath("default.rego").read_text(encoding="utf-8")
 
 

@@ -9,6 +9,7 @@ function) it does not judge.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -282,6 +283,7 @@ def _blank(found: re.Match[str]) -> str:
     return lines if token[0] == "#" else f"{token[0]}{lines}{token[-1]}"
 
 
+@lru_cache(maxsize=16)
 def what_is_read(text: str) -> InputsRead:
     """The fields of its input that a policy reads: the rest need not be part of a cached decision's key. Errs on one side
     only: comments and strings are taken out; if then every mention of `input` is one of the known fields, written with dots,
