@@ -136,7 +136,7 @@ def test_a_call_is_queued_run_by_a_worker_and_shown(terminal: Terminal) -> None:
     worked = terminal("worker", "--once")
     assert (worked.code, worked.out, ran(terminal)) == (0, "", ["tea"])
     assert "Worker started: 8 jobs at once, of the types execute_tool" in worked.err
-    assert re.search(rf"done  execute_tool  {found[1]}  default  \d+ ms", worked.err), worked.err
+    assert re.search(rf"done  execute_tool sell  {found[1]}  default  \d+ ms", worked.err), worked.err
     assert "Worker stopped after 1 attempt" in worked.err
     shown = terminal("jobs", "show", found[1][:20])
     assert all(word in shown.out for word in ("State     done", '"what": "tea"', '"output": "sold tea"', "Ended"))
@@ -148,7 +148,9 @@ def test_delay_and_priority_are_the_jobs_and_need_async(terminal: Terminal) -> N
     assert terminal("worker", "--once").code == 0 and ran(terminal) == []
     kept = job(terminal, late)
     assert (kept["state"], kept["priority"]) == ("queued", -3)
-    assert "Due" in terminal("jobs", "show", late).out
+    assert "Due" in terminal("jobs", "show", late).out and "sell · due at 2" in terminal("jobs", "list").out
+    none = terminal("jobs", "list", "--type", "send_notification")
+    assert (none.code, none.out) == (0, "") and "has no jobs of type send_notification." in none.err
     for words, told in (
         (("--delay", "1"), "add --async"),
         (("--priority", "1"), "add --async"),

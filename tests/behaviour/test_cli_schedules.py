@@ -29,7 +29,8 @@ def test_one_is_added_shown_paused_resumed_run_and_removed(terminal: Terminal) -
     [listed] = terminal("schedules", "list", "--json").json["schedules"]
     assert listed == added.json
     shown = terminal("schedules", "show", "stand-up")
-    assert shown.code == 0 and "30 8 * * MON-FRI in Africa/Kigali" in shown.out and "Stand-up" in shown.out
+    assert shown.code == 0 and "30 8 * * MON-FRI in Africa/Kigali" in shown.out
+    assert shown.out.split("does", 1)[1].split() == ["echo", "{", '"text":', '"Stand-up"', "}"]
     paused = terminal("schedules", "pause", "stand-up", "--json").json
     assert (paused["state"], paused["reason"]) == ("paused", "Paused by local.")
     again = terminal("schedules", "pause", "stand-up", "--json")
@@ -44,9 +45,13 @@ def test_one_is_added_shown_paused_resumed_run_and_removed(terminal: Terminal) -
 def test_the_list_for_people(terminal: Terminal) -> None:
     empty = terminal("schedules", "list")
     assert empty.code == 0 and "has no schedules" in empty.err
-    assert "✓ Added stand-up; it fires next at" in terminal(*STAND_UP).out
+    added = terminal(*STAND_UP)
+    assert "✓ Added stand-up; it fires next at" in added.out and "toolgate worker" in added.err
     shown = terminal("schedules", "list")
     assert "stand-up" in shown.out and "active" in shown.out and "echo" in shown.out
+    assert "toolgate worker" in terminal("schedules", "run", "stand-up").err
+    again = terminal("schedules", "run", "stand-up")
+    assert again.code == 1 and "is not over yet" in again.err and "--follow" in again.err
 
 
 def test_what_is_another_users_needs_all(terminal: Terminal) -> None:

@@ -93,7 +93,7 @@ def test_a_secret_of_servers_is_kept_apart(terminal: Person) -> None:
     terminal.set_secret("A", "--servers")
     (one,) = terminal("secrets", "list", "--json").json["secrets"]
     assert (one["name"], one["tenant"], one["user"], one["servers"]) == ("A", None, None, True)
-    assert "A     MCP servers  file" in terminal("secrets", "list").out
+    assert "A     Toolgate itself and MCP servers  file" in terminal("secrets", "list").out
     assert terminal("secrets", "remove", "A").code == 1, "there is none for everybody"
     both = terminal("secrets", "remove", "A", "--servers", "--tenant", "acme")
     assert (both.code, "--servers cannot be combined" in both.err) == (2, True)

@@ -5,6 +5,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import orjson
 import pytest
 
 from tests.event_caller import KEY, SECRET, EventCaller, event_caller, signed
+from tests.patience import until
 from toolgate import Actor, App, InvokeContext, tool
 from toolgate.app.event_stream import taking_events
 from toolgate.errors import ToolgateError
@@ -96,6 +98,25 @@ async def test_a_signed_request_is_run_as_its_actor_and_answered(tmp_path: Path,
         await app.flush()
         assert await app.audit.of_request(id, tenant="acme") == (outcome["id"],)
         assert ran == [7]
+
+
+@pytest.mark.parametrize("stream_url", ["nats"], indirect=True)
+async def test_a_service_can_listen_before_its_first_call(tmp_path: Path, settings: dict[str, Any]) -> None:
+    import nats
+    from nats.js.errors import NotFoundError
+
+    async with contextlib.AsyncExitStack() as stack:
+        client = await nats.connect(settings["url"])
+        stack.push_async_callback(client.close)
+
+        async def is_made(topic: str) -> bool:
+            with contextlib.suppress(NotFoundError):
+                return bool(await client.jetstream().find_stream_name_by_subject(topic))
+            return False
+
+        await stack.enter_async_context(serving(tmp_path, settings))
+        for topic in (settings["results"], f"{settings['requests']}.rejected"):
+            await until(partial(is_made, topic), f"there is a stream of {topic}")
 
 
 async def test_the_same_message_again_is_answered_again_and_not_run_again(tmp_path: Path, settings: dict[str, Any]) -> None:

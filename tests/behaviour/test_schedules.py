@@ -368,14 +368,16 @@ async def test_what_a_key_let_its_holder_add_ends_with_the_key(clock: SetClock, 
 @pytest.mark.parametrize(
     ("cron", "words"),
     [
-        ("0 0 31 2 *", "never fires"),
+        ("0 0 31 2 *", "never fires: no month of it has that day"),
         ("0 0 30 2 *", "never fires"),
         ("0 0 */8 * 1#5", "never fires"),  # the fifth Monday of a month is never its 1st, 9th, 17th or 25th
         ("* * * * * *", "no cron line"),
         ("every day", "no cron line"),
         ("", "no cron line"),
         ("* * * *", "no cron line"),
-        ("60 * * * *", "bad minute"),
+        ("60 * * * *", "no cron line: its minute cannot be read"),
+        ("0 0 32 * *", "no cron line: its day of month cannot be read"),
+        ("0 0 31 13 *", "no cron line: its month cannot be read"),
         ("* * * * *" + " " * 300, "no cron line"),
         ("1" * 5000 + " * * * *", "no cron line"),
         ("٣ * * * *", "no cron line"),

@@ -32,6 +32,7 @@ from toolgate.cli.times import shown
 from toolgate.gates.approval.request import visible
 from toolgate.jobs.job import STATES, Job
 from toolgate.model import LOCAL, Actor
+from toolgate.store.database import now
 
 EVERY = "*"
 SHORT = 60
@@ -76,7 +77,7 @@ async def list_jobs(
         {"jobs": [job.to_dict() for job in found], "more": more},
         ["id", "state", "type", "for", "queued", "progress", "about"],
         [_row(job) for job in found],
-        none=_none(actor, state, everybody, is_all),
+        none=_none(actor, state, type, everybody, is_all),
     )
     if as_json():
         return 0
@@ -87,13 +88,13 @@ async def list_jobs(
     return 0
 
 
-def _none(actor: Actor, state: str | None, everybody: bool, is_all: bool) -> str:
+def _none(actor: Actor, state: str | None, type: str | None, everybody: bool, is_all: bool) -> str:  # noqa: A002
     """An empty list, as a sentence that says what would fill it."""
     role = "" if actor.persona is None else f" as {actor.persona}"
     whose = f"Tenant {actor.tenant}" if everybody else f"User {actor.user} of tenant {actor.tenant}{role}"
-    kind = "jobs" if state is None else f"{state} jobs"
+    kind = ("jobs" if state is None else f"{state} jobs") + (f" of type {clean(type)}" if type is not None else "")
     hint = "" if everybody or is_all else " --all-users lists those of all users and roles."
-    if state is None:
+    if state is None and type is None:
         hint = f" `toolgate call NAME KEY=VALUE … --async` queues one.{hint}"
     return f"There are no {kind}.{hint}" if is_all else f"{whose} has no {kind}.{hint}"
 
@@ -119,8 +120,9 @@ async def show_job(
 async def _followed(app: App, job: Job, actor: Actor) -> Job:
     """A job once it is over. Ctrl-C ends the looking, and not the job."""
     if not as_json():
+        due = f", due at {shown(job.run_at, seconds=True)}" if job.state == "queued" and job.run_at > now() else ""
         by = " `toolgate worker` or `toolgate serve` runs it." if job.state == "queued" else ""
-        note((f"The job is {job.state}.{by} Ctrl-C ends this command, and not the job.", "dim"))
+        note((f"The job is {job.state}{due}.{by} Ctrl-C ends this command, and not the job.", "dim"))
     async with AsyncExitStack() as stack:
         changes = await stack.enter_async_context(aclosing(app.jobs.follow(job.id, actor=actor, all_users=True)))
         bar = stack.enter_context(JobProgressBar(job, quiet=as_json()))
@@ -201,9 +203,11 @@ def _who(job: Job) -> str:
 
 
 def _about(job: Job) -> str:
-    """A few words on a job: the tool that it calls, and why it failed."""
+    """A few words on a job: the tool that it calls, when it is due, and why it failed."""
     tool = job.payload.get("tool")
     words = [tool] if isinstance(tool, str) else []
+    if job.state == "queued" and job.run_at > now():
+        words.append(f"due at {shown(job.run_at)}")
     if job.error is not None and job.state != "done":
         words.append(f"{job.error.code}: {job.error.message}")
     text = visible(" · ".join(words))

@@ -21,11 +21,13 @@ from toolgate.cli.context import (
     option,
     text_option,
 )
-from toolgate.cli.output import Part, answer, answered, clean, pretty, say
+from toolgate.cli.output import Part, answer, answered, as_json, clean, note, pretty, say
 from toolgate.cli.table import listing, state
 from toolgate.cli.times import shown, until_when
 from toolgate.jobs.schedules import Schedule
 from toolgate.store.database import now
+
+RUN_BY = "`toolgate worker` or `toolgate serve`"
 
 group = CommandGroup(help="Calls of tools at the times of a cron line.", no_args_is_help=True)
 ScheduleName = Annotated[str, argument("ID", "The id of a schedule, or its name.")]
@@ -96,7 +98,10 @@ async def add(
             cron, tool, arguments, name=name, timezone=timezone, max_runs=max_runs, until=last, actor=actor,
             session=session, workspace=workspace, door="cli",
         )  # fmt: skip
-    return answer(added.to_dict(), ("✓ Added", "green"), f" {added.name}; it fires next at {_time(added.next_at)}")
+    answer(added.to_dict(), ("✓ Added", "green"), f" {added.name}; it fires next at {_time(added.next_at)}")
+    if not as_json():
+        note((f"It fires while {RUN_BY} runs.", "dim"))
+    return 0
 
 
 @group.command()
@@ -138,7 +143,10 @@ async def run(ctx: typer.Context, schedule: ScheduleName, whose: ScheduleOwnerOp
     """Queue the job of a schedule now, besides its times. A worker runs it."""
     async with opened(ctx) as app:
         job = await app.schedules.run_now(schedule, **whose.named)
-    return answer(job.to_dict(), ("✓ Queued", "green"), f" as job {job.id}")
+    answer(job.to_dict(), ("✓ Queued", "green"), f" as job {job.id}")
+    if not as_json():
+        note((f"{RUN_BY} runs it. To see what comes of it: toolgate jobs show {job.id} --follow", "dim"))
+    return 0
 
 
 def _row(one: Schedule) -> list[Part]:
@@ -162,11 +170,13 @@ def _show(one: Schedule) -> None:
         "until": _time(one.until),
         "missed": str(one.missed),
         "failures": f"{one.failures} in a row",
-        "does": f"{one.payload.get('tool', one.type)} {pretty(one.payload.get('arguments', one.payload))}",
+        "does": str(one.payload.get("tool", one.type)),
     }
     for name, words in lines.items():
         if words:
-            say((f"{name:<9}", "dim"), f" {clean(words, lines=True)}")
+            say((f"{name:<9}", "dim"), f" {clean(words)}")
+    for line in pretty(one.payload.get("arguments", one.payload)).split("\n"):
+        say(f"          {clean(line)}")
 
 
 def _time(moment: datetime | None) -> str:

@@ -45,7 +45,9 @@ class OwnerOptions:
 
     tenant: Annotated[str | None, text_option("--tenant T", "For this tenant; without it, for everybody.")] = None
     user: Annotated[str | None, text_option("--user U", "For this user of the tenant.")] = None
-    servers: Annotated[bool, option("--servers", "For the settings of MCP servers; no caller can refer to it.")] = False
+    servers: Annotated[
+        bool, option("--servers", "For the settings (MCP servers, channels, event keys, QStash); no caller can refer to it.")
+    ] = False
 
     def owner_of(self, name: str) -> Owner:
         """The owner; raises if there can be no secret of this name for it."""

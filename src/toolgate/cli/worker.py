@@ -82,7 +82,9 @@ class _Told:
             "attempt": job.attempts + 1, "seconds": round(seconds, 6),
         }  # fmt: skip
         again = " again" if state == "queued" else ""
-        words = f"{again}  {job.type}  {job.id}  {visible(job.tenant_id)}  {seconds * 1000:,.0f} ms"
+        tool = orjson.loads(job.shown).get("tool")
+        what = f"{job.type} {visible(tool)}" if isinstance(tool, str) else job.type
+        words = f"{again}  {what}  {job.id}  {visible(job.tenant_id)}  {seconds * 1000:,.0f} ms"
         self(told, state_cell(state), words)
 
 

@@ -116,8 +116,9 @@ class NatsStream:
         return bound
 
     async def partitions(self, topic: str) -> int:
-        """The number of a topic's partitions."""
-        await self._ready(topic)
+        """The number of a topic's partitions. The streams of answers are made too: a service listens before it calls."""
+        for one in (self._settings.results, f"{self._settings.requests}{REJECTED}", topic):
+            await self._ready(one)
         return self._partitions[topic]
 
     # -- the connection and its streams

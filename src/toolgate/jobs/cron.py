@@ -5,6 +5,7 @@ forward, a time that is left out fires as soon as it is over; where they go back
 whose minute or hour begins with `*` go by real time instead: what is left out is left out, and what comes twice fires twice.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -23,7 +24,8 @@ NICKNAMES = {
     "@yearly": "0 0 1 1 *",
 }
 EXAMPLE = (
-    "Write five fields (minute, hour, day of month, month, day of week), such as '30 8 * * MON-FRI' for 8:30 on weekdays."
+    "Write five fields (minute, hour, day of month, month, day of week), such as '30 8 * * MON-FRI' for 8:30 on weekdays, "
+    "or one of @hourly, @daily, @weekly, @monthly, @yearly."
 )
 
 
@@ -37,9 +39,21 @@ def read_cron(text: str) -> str:
     try:
         CronSim(line, datetime(2000, 1, 1, tzinfo=UTC))
     except CronSimError as error:
-        words = f"The schedule {quoted(text)} never fires, or is no cron line: {str(error).lower()}."
-        raise Failed("VALIDATION_ERROR", words, suggestion=EXAMPLE) from None
+        raise Failed("VALIDATION_ERROR", _refusal(text, line, str(error)), suggestion=EXAMPLE) from None
     return line
+
+
+def _refusal(text: str, line: str, error: str) -> str:
+    """The reason why a line is refused: cronsim has one error for a day that cannot be read and one that no month has."""
+    from cronsim import CronSim, CronSimError
+
+    field = error.lower().removeprefix("bad ").replace("-", " ")
+    minute, hour, day, _, weekday = line.split(" ")
+    if field == "day of month":
+        with suppress(CronSimError):
+            CronSim(f"{minute} {hour} {day} * {weekday}", datetime(2000, 1, 1, tzinfo=UTC))
+            return f"The schedule {quoted(text)} never fires: no month of it has that day."
+    return f"The schedule {quoted(text)} is no cron line: its {field} cannot be read."
 
 
 def read_zone(name: str) -> tzinfo:

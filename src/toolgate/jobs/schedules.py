@@ -235,8 +235,12 @@ class Schedules:
     async def run_now(self, row: ScheduleRow) -> Job:
         """Queues the job of a schedule now, whatever its times. Raises Failed where its last one is not over."""
         if await self._store.read(table.is_busy(row)):
-            words = f"Job {row.last_job} of schedule {row.name} is not over yet."
-            raise Failed("VALIDATION_ERROR", words, category="conflict")
+            raise Failed(
+                "VALIDATION_ERROR",
+                f"Job {row.last_job} of schedule {row.name} is not over yet.",
+                suggestion=f"Wait for it (`toolgate jobs show {row.last_job} --follow`), or cancel it.",
+                category="conflict",
+            )
         payload = await self.payload_of(row)
         if payload is None:
             raise Failed("UNEXPECTED_ERROR", f"The payload of schedule {row.name} cannot be read.")

@@ -21,7 +21,7 @@ ENVIRONMENT_PREFIX = "TOOLGATE_SECRET_"
 SERVER_PREFIX = "TOOLGATE_SERVER_SECRET_"
 SERVERS, LOGINS = "servers:", "mcp:"
 """Toolgate's own spaces: what the settings of servers refer to, and what is kept of logins at servers."""
-SPACES = {SERVERS: "MCP servers", LOGINS: "a login at an MCP server"}
+SPACES = {SERVERS: "Toolgate itself and MCP servers", LOGINS: "a login at an MCP server"}
 
 
 class Owner(NamedTuple):
