@@ -28,7 +28,7 @@ def serve(
 
     require("serve")
     from toolgate.app.event_stream import taking_events
-    from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
+    from toolgate.serve import http_server, open_files  # with Starlette and uvicorn, which no other command needs
 
     async def ready(url: str, http: "HttpApp") -> None:
         if not answered({"url": url, "mcp": f"{url}/mcp", "pid": os.getpid()}):
@@ -44,4 +44,5 @@ def serve(
             await http_server.serve(app, ready)
         return 0
 
+    open_files.raise_limit()
     return http_server.run_loop(main())

@@ -26,7 +26,10 @@ from toolgate.serve.problems import HttpProblem
 
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """Headers that a proxy adds: whoever sent the request is elsewhere."""
-SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length"})
+SINGLE = frozenset({
+    b"authorization", b"content-encoding", b"content-length", b"content-type", b"host", b"idempotency-key", b"if-match",
+    b"if-none-match", b"last-event-id", b"origin",
+})  # fmt: skip
 """Headers of which there may be one: who reads the first and who reads the last would not agree."""
 MAX_REMEMBERED = 1_000
 """Hosts, and origins, that were good before and are not parsed again."""
