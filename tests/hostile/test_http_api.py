@@ -252,7 +252,8 @@ async def test_a_compressed_body_is_not_unpacked(site: Site, coding: str) -> Non
         b"[" * 50_000, b'{"arguments":' * 50_000, b'{"arguments":{"value":' + b"[" * 5_000 + b"]" * 5_000 + b"}}",
         b'{"arguments":{"value":[' + b"0," * 2_000_000 + b"0]}}", b'{"arguments":{"value":1e400}}',
         b'{"arguments":{"value":NaN}}', b'{"arguments":{"value":-Infinity}}', b'{"arguments":{"value":"\xff"}}',
-        b'{"arguments":{"value":"\\ud800"}}', b'{"arguments":{"\\udfff":1}}', b'{"arguments":{"value":1}}x', b"\xef\xbb\xbf{}",
+        b'{"arguments":{"value":"\\ud800"}}', b'{"arguments":{"\\udfff":1}}',
+        b'{"arguments":{"value":1}}x', b"\xef\xbb\xbf{}",
         b'{"arguments":[]}', b'{"arguments":null}', b'{"arguments":"{}"}', b'{"timeout":1e400}', b'{"timeout":-1}',
         b'{"session":"\\ud800"}', b'{"nothing":1}', b"null", b"1", b"\x00", '{"arguments":{"value":1}}'.encode("utf-16"),
         b'{"arguments":{"value":' + b"9" * 5_000 + b"}}",
@@ -312,7 +313,7 @@ async def test_a_key_in_the_address_is_neither_taken_nor_logged(
     assert str(site.key).rpartition("_")[2] not in caplog.text
 
 
-async def test_guesses_are_slowed_and_nobody_else(app: App, site: Site) -> None:
+async def test_guesses_are_slowed_and_nobody_else(site: Site) -> None:
     clock = asyncio.get_running_loop().time
     assert (await site("GET", "/v1/tools")).status == 200
     id = str(site.key).split("_")[1]
@@ -378,11 +379,13 @@ async def test_of_two_changes_of_one_thing_one_is_made(site: Site, app: App) -> 
 
     @thing.get("/v1/thing", permission="read")
     async def read_thing(request: ApiRequest) -> dict[str, Any]:
+        assert request.actor == ANN
         await asyncio.sleep(0.01)
         return dict(value)
 
     @thing.put("/v1/thing", permission="call")
     async def write_thing(request: ApiRequest, body: Text) -> dict[str, Any]:
+        assert request.actor == ANN
         await asyncio.sleep(0.01)
         value["text"] = body.text
         made.append(body.text)

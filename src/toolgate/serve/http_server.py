@@ -38,8 +38,8 @@ HEAD_SECONDS = 30.0
 """The time in which they must have arrived."""
 REST_SECONDS = 5.0
 """The time in which the rest of a body must have arrived whose request is answered already."""
-STALL_SECONDS, STALL_BYTES = 60.0, 16_384
-"""A client that is sent more than it reads must read so many bytes in this time."""
+STALL_SECONDS, STOP_STALL_SECONDS, STALL_BYTES = 60.0, 3.0, 16_384
+"""A client that is sent more than it reads must read so many bytes in this time; in the second, once the server stops."""
 MAX_PIPELINED = 32
 """Requests that a client may send before the one that runs is answered; more are not read until then."""
 TOO_LONG = (
@@ -286,21 +286,27 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_reading(self.transport.get_write_buffer_size())
+        self._watch_reading(STALL_SECONDS)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._stalled is not None:
+            self._is_read()
+            self._watch_reading(STOP_STALL_SECONDS)  # the server stops without those who do not read
 
     def resume_writing(self) -> None:
         self._is_read()
         super().resume_writing()
 
-    def _watch_reading(self, unread: int) -> None:
-        self._stalled = self.loop.call_later(STALL_SECONDS, self._check_reading, unread)
-
-    def _check_reading(self, before: int) -> None:
+    def _watch_reading(self, seconds: float) -> None:
         unread = self.transport.get_write_buffer_size()
-        if unread > before - STALL_BYTES:
+        self._stalled = self.loop.call_later(seconds, self._check_reading, seconds, unread)
+
+    def _check_reading(self, seconds: float, before: int) -> None:
+        if self.transport.get_write_buffer_size() > before - STALL_BYTES:
             self.transport.abort()
         else:
-            self._watch_reading(unread)
+            self._watch_reading(seconds)
 
     def _is_read(self) -> None:
         if self._stalled is not None:
