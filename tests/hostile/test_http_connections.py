@@ -150,7 +150,8 @@ async def test_nothing_is_upgraded_and_nothing_after_it_is_a_request(site: Site,
     assert RAN == []
 
 
-async def test_trailers_are_no_headers_and_have_an_end(site: Site) -> None:
+async def test_trailers_are_no_headers_and_have_an_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REST_SECONDS", 600.0)  # it is not their time that ends them
     chunked = head(site, "Transfer-Encoding: chunked").replace(b"Authorization", b"X-None")
     good = b"%x\r\n%s\r\n0\r\n" % (len(CALL), CALL)
     said = await everything(site, chunked + good + f"Authorization: Bearer {site.key}\r\n\r\n".encode())

@@ -148,7 +148,7 @@ async def test_a_storm_of_those_who_come_and_go_leaves_nothing(app: App, site: S
         await asyncio.sleep(0.2)
         return await real(*terms)
 
-    site.http.authenticator.check = check_slowly  # type: ignore[method-assign]
+    site.http.authenticator.check = check_slowly  # type: ignore[method-assign, assignment]
     fresh = await key_of(app, Actor("acme", user="late"), "caller")
     for _ in range(10):
         _, writer = await asyncio.open_connection("127.0.0.1", site.port)
@@ -216,6 +216,7 @@ async def test_those_who_are_far_behind_do_not_take_the_database(app: App, site:
         reads += 1
         most = max(most, reads)
         try:
+            await asyncio.sleep(0.02)  # a database with work to do
             return await real(*terms, **named)
         finally:
             reads -= 1
