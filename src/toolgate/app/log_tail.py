@@ -7,7 +7,7 @@ and only while there are any.
 
 import asyncio
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +24,8 @@ RETRY_SECONDS = 2.0
 MAX_WAITING_EVENTS = 1_000
 """New events that a watcher may not have taken yet; after that it reads the log again."""
 PAGE_EVENTS = 500
+MAX_PAGE_READS = 4
+"""Pages that are read at a time for all who are behind: however many come back at once, others need the database too."""
 CALL_EVENTS = {"start": "call.started", "end": "call.ended"}
 SHOWN = frozenset({
     "approval", "budget", "code", "cost_usd", "door", "duration_ms", "for_persona", "for_tenant", "grant", "job", "key",
@@ -33,6 +35,8 @@ SHOWN = frozenset({
 
 logger = logging.getLogger("toolgate")
 ReadLog = Callable[..., Awaitable[Rows]]
+Whose = tuple[str | None, str | None]
+"""A tenant and a user; None: any."""
 
 
 class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +58,10 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
     def is_for(self, tenant: str | None, user: str | None) -> bool:
         """Tells whether an event is of this tenant and user; None: of any."""
         return tenant in (None, self.tenant) and user in (None, self.user)
+
+    def audiences(self) -> set[Whose]:
+        """Gives the tenants and users that `is_for` is true of."""
+        return {(tenant, user) for tenant in (None, self.tenant) for user in (None, self.user)}
 
 
 def event_of(row: tuple[Any, ...]) -> LogEvent:
@@ -79,13 +87,14 @@ class Watcher:
         self._seq = seq
         """The last row that was taken, or passed over because it is somebody else's."""
         self._tenant, self._user = tenant, user
+        self.whose = tenant, user
         self._is_live = False
         self._waiting: deque[LogEvent] = deque()
         self._news = asyncio.Event()
 
     def give(self, event: LogEvent) -> None:
-        """Takes a new row from the reader."""
-        if not self._is_live or event.seq <= self._seq or not event.is_for(self._tenant, self._user):
+        """Takes a new row of its tenant and user from the reader."""
+        if not self._is_live or event.seq <= self._seq:
             return  # a page of its own may have brought it further than the reader has got
         self._waiting.append(event)
         self._news.set()
@@ -112,8 +121,9 @@ class Watcher:
 
     async def _read_page(self) -> list[LogEvent]:
         """Gives the next rows of the log. Behind the last one the watcher is live, unless the reader went on meanwhile."""
-        reached = self._tail.seq
-        rows = await self._tail.read(self._seq, tenant=self._tenant, limit=PAGE_EVENTS)
+        async with self._tail.reading:
+            reached = self._tail.seq
+            rows = await self._tail.read(self._seq, tenant=self._tenant, limit=PAGE_EVENTS)
         if rows:
             self._seq = rows[-1][0]
         if len(rows) < PAGE_EVENTS:
@@ -130,12 +140,14 @@ class LogTail:
         self.read, self._end = read, end
         self.seq = 0
         """The last row that the reader has read."""
-        self._watchers: set[Watcher] = set()
+        self.reading = asyncio.Semaphore(MAX_PAGE_READS)
+        self._watchers: defaultdict[Whose, set[Watcher]] = defaultdict(set)
+        """By tenant and user; None: any. A new row concerns few of many watchers."""
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
 
     def __len__(self) -> int:
-        return len(self._watchers)
+        return sum(map(len, self._watchers.values()))
 
     @asynccontextmanager
     async def watching(
@@ -153,11 +165,13 @@ class LogTail:
                 self.seq = await self._end()
                 self._reader = start_task(self._follow())
             watcher = Watcher(self, self.seq if after is None else min(after, self.seq), tenant, user)
-            self._watchers.add(watcher)
+            self._watchers[watcher.whose].add(watcher)
         try:
             yield watcher
         finally:
-            self._watchers.discard(watcher)
+            self._watchers[watcher.whose].discard(watcher)
+            if not self._watchers[watcher.whose]:
+                del self._watchers[watcher.whose]
 
     async def _follow(self) -> None:
         while self._watchers or self._starting.locked():
@@ -170,8 +184,9 @@ class LogTail:
                 continue
             for row in rows:
                 event = event_of(row)
-                for watcher in self._watchers:
-                    watcher.give(event)
+                for whose in event.audiences():
+                    for watcher in self._watchers.get(whose, ()):
+                        watcher.give(event)
                 self.seq = event.seq
         self._reader = None
 

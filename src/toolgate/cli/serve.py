@@ -40,11 +40,11 @@ def serve(
     quiet: Annotated[bool, option("-q --quiet", "Log neither requests nor calls.")] = False,
     log_format: Annotated[Literal["text", "json"], option("--log-format FORM", "text or json.")] = "text",
 ) -> int:
-    """Serve MCP over HTTP until it is stopped. Health and metrics are served beside it."""
+    """Serve the HTTP API and MCP until it is stopped, and run jobs meanwhile."""
 
     require("serve")
     from toolgate.app.event_stream import taking_events
-    from toolgate.serve import http_server  # with Starlette and uvicorn, which no other command needs
+    from toolgate.serve import http_server, open_files  # with Starlette and uvicorn, which no other command needs
 
     log = _make_log(log_format, verbose=verbose, quiet=quiet)
     given = {name: value for name, value in (("host", host), ("port", port), ("workers", workers)) if value is not None}
@@ -79,6 +79,7 @@ def serve(
                 await http_server.serve(app, ready, log, worker.listening, worker.stopped)
         return 0
 
+    open_files.raise_limit()
     return http_server.run_loop(main())
 
 

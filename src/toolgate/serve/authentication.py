@@ -37,7 +37,10 @@ from toolgate.serve.protected_resource import MCP_PATH, ProtectedResource
 from toolgate.serve.session_cookie import cookie_name, is_from_own_page, read_cookie
 from toolgate.store.web_sessions import WebSession
 
-SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length", b"cookie", b"sec-fetch-site"})
+SINGLE = frozenset({
+    b"authorization", b"content-encoding", b"content-length", b"content-type", b"cookie", b"host", b"idempotency-key",
+    b"if-match", b"if-none-match", b"last-event-id", b"origin", b"sec-fetch-site",
+})  # fmt: skip
 """Headers of which there may be one: who reads the first and who reads the last would not agree."""
 MAX_REMEMBERED = 1_000
 """Hosts, and origins, that were good before and are not parsed again."""

@@ -13,12 +13,17 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from toolgate.mcp.server.fast_path import CALL_KEY, REPLY_KEY
+from toolgate.mcp.server.fast_path import CALL_KEY, GONE_KEY, REPLY_KEY
+from toolgate.serve.open_files import max_connections
 
 MAX_HEAD_BYTES = 65_536
-"""Bytes of a request's first line and headers."""
+"""Bytes of a request's first line and headers, and of what comes with a body besides its content: trailers, chunk sizes."""
 HEAD_SECONDS = 30.0
 """The time in which they must have arrived."""
+REST_SECONDS = 5.0
+"""The time in which the rest of a body must have arrived whose request is answered already."""
+STALL_SECONDS, STOP_STALL_SECONDS, STALL_BYTES = 60.0, 3.0, 16_384
+"""A client that is sent more than it reads must read so many bytes in this time; in the second, once the server stops."""
 MAX_PIPELINED = 32
 """Requests that a client may send before the one that runs is answered; more are not read until then."""
 TOO_LONG = (
@@ -80,50 +85,66 @@ class _Reply:
 
 
 class BoundedProtocol(HttpToolsProtocol):
+    """A connection whose client can hold no more than it may: of memory, of time, and of the server's end."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.access_log = False  # whatever handlers its logger is given: addresses can hold what is no log's business
         self._head = 0
         self._in_head = True
         self._late: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         """The request that is being served. Those that came after it wait."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        if len(self.connections) > max_connections():
+            transport.abort()
+            return
+        self._expect(HEAD_SECONDS)
         if self._is_draining:
             self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_is_there()
+        self._has_come()
+        self._is_read()
         super().connection_lost(exc)
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True  # uvicorn tells only the request that came last, which may not have begun
             running.message_event.set()
+            running.scope[GONE_KEY] = True  # type: ignore[literal-required]
             call = running.scope.get(CALL_KEY)
             if call is not None:
                 call.cancel()  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head += len(data)
+        self._head += len(data)
         super().data_received(data)
-        if self._in_head and self._head:
+        if self._head:
             self._wait_for_head()
 
     def _wait_for_head(self) -> None:
-        """A request has begun, and it is not yet known which: that may take neither too many bytes nor too long."""
-        if self._late is None:
-            self._expect_head()
+        """A request has begun, and it is not yet known which: that may take neither too many bytes nor too long. Of a body,
+        it may be too many bytes that are not its content."""
+        if self._in_head and self._late is None:
+            self._expect(HEAD_SECONDS)
         if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(TOO_LONG)
+            if self._in_head:
+                self.transport.write(TOO_LONG)
             self.transport.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # trailers are no headers: they come when the request is being served
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head = 0
-        self._head_is_there()
+        self._has_come()
+        if self.parser.get_http_version() not in ("1.1", "1.0"):
+            raise ValueError  # which the parser makes a bad request of
         super().on_headers_complete()
         if self._is_draining:
             self.cycle.keep_alive = False
@@ -135,22 +156,58 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    def on_body(self, body: bytes) -> None:
+        self._head = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._in_head = True
+        self._head = 0
+        self._has_come()
         super().on_message_complete()
 
-    def _expect_head(self) -> None:
-        self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._in_head and self._late is None and self.cycle.response_complete:
+            self._expect(REST_SECONDS)  # nobody reads it, and it could come for ever
 
-    def _head_is_there(self) -> None:
+    # -- time
+
+    def _expect(self, seconds: float) -> None:
+        self._late = self.loop.call_later(seconds, self._too_late)
+
+    def _has_come(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
 
     def _too_late(self) -> None:
         self._late = None
-        if self._in_head and not self.transport.is_closing():
+        if not self.transport.is_closing():
             self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reading(STALL_SECONDS)
+
+    def resume_writing(self) -> None:
+        self._is_read()
+        super().resume_writing()
+
+    def _watch_reading(self, seconds: float) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(seconds, self._check_reading, seconds, unread)
+
+    def _check_reading(self, seconds: float, before: int) -> None:
+        if self.transport.get_write_buffer_size() > before - STALL_BYTES:
+            self.transport.abort()
+        else:
+            self._watch_reading(seconds)
+
+    def _is_read(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     # -- the end of the server
 
@@ -164,6 +221,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.loop.call_later(FIRST_LINGER_SECONDS if self.cycle is None else LINGER_SECONDS, self._close_if_idle)
         else:
             self.cycle.keep_alive = False
+        if self._stalled is not None:
+            self._is_read()
+            self._watch_reading(STOP_STALL_SECONDS)  # the server stops without those who do not read
 
     @property
     def _is_idle(self) -> bool:

@@ -15,6 +15,8 @@ CLOSE = {"connection": "close"}
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, max_bytes: int, setting: str) -> bytes:
     """The whole body. Raises an HttpProblem if it is larger than the setting says, or too slow: as soon as that is known,
     without the rest of it."""
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise HttpProblem(415, "The body is compressed.", suggestion="Send it without Content-Encoding.", headers=CLOSE)
     length = headers.get(b"content-length")
     if length is not None and (not length.isdigit() or int(length[:20]) > max_bytes):
         raise _too_large(max_bytes, setting)

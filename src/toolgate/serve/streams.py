@@ -13,6 +13,7 @@ from toolgate.serve.hosts import Headers
 from toolgate.serve.problems import HttpProblem
 
 WATCH_SECONDS = 1.0
+WATCHED_AT_ONCE = 100
 MAX_STREAMS, MAX_CREDENTIAL_STREAMS = 20_000, 200
 
 
@@ -62,7 +63,9 @@ class OpenStreams:
         """Ends those whose credential was revoked, or has expired, until it is cancelled."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            for task, (scope, headers) in list(self._open.items()):
+            for number, (task, (scope, headers)) in enumerate(list(self._open.items())):
+                if number % WATCHED_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # thousands of looks take long, and others are to be served meanwhile
                 with suppress(StoreError):  # then nobody knows: the next look tells
                     if not await self._authenticator.is_still_good(scope, headers):
                         task.cancel()

@@ -44,8 +44,17 @@ MAX_NUMERIC_ID = 2**53
 SERVER_INFO = {"name": "toolgate", "title": "Toolgate", "version": VERSION}
 CALL_KEY = "toolgate.call"
 """In a request's scope: the task to cancel should the client disconnect (`serve.http_server`)."""
+GONE_KEY = "toolgate.gone"
+"""In a request's scope: True once the client has disconnected."""
 REPLY_KEY = "toolgate.reply"
 """In a request's scope: a function that writes a whole response at once, given status and body; False: it could not."""
+
+
+def cancel_with_connection(scope: "Scope") -> None:
+    """Has the current task cancelled when the client disconnects; at once, if it did so while the request was looked at."""
+    if scope.get(GONE_KEY):
+        raise asyncio.CancelledError
+    scope[CALL_KEY] = asyncio.current_task()
 
 
 class CallParams(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -159,7 +168,7 @@ class FastPath:
         caller, arguments = PlainCaller(capabilities), {} if params.arguments is None else params.arguments
         if self._is_traced and b"traceparent" in headers:
             caller.trace_context = trace_context(scope["headers"], {})
-        scope[CALL_KEY] = asyncio.current_task()
+        cancel_with_connection(scope)
         outcome = await self._app.invoke(entry.name, arguments, actor=credential.actor, door="mcp", caller=caller)
         del scope[CALL_KEY]
         # From here on it has been made, and is answered in any case.

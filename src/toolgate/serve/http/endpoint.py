@@ -47,7 +47,7 @@ class NoQuery(ApiModel, frozen=True):
 class ApiRequest:
     """A request whose sender is known, and may use the route."""
 
-    __slots__ = ("actor", "all_tenants", "credential", "headers", "http", "receive", "request_id", "scope")
+    __slots__ = ("_actor", "all_tenants", "credential", "headers", "http", "receive", "request_id", "scope")
 
     def __init__(
         self,
@@ -62,8 +62,7 @@ class ApiRequest:
     ) -> None:
         self.http = http
         self.credential = credential
-        self.actor = actor
-        """For whom the request is made: the credential's actor; of an operator who named a tenant, in that tenant."""
+        self._actor = actor
         self.all_tenants = all_tenants
         """True if an operator asked for the things of all tenants (`tenant=*`)."""
         self.scope = scope
@@ -74,6 +73,16 @@ class ApiRequest:
     @property
     def app(self) -> "App":
         return self.http.app
+
+    @property
+    def actor(self) -> "Actor":
+        """The actor for whom the request is made: the credential's; of an operator who named a tenant, in that tenant.
+
+        Raises the problem of a request for all tenants: a route that does not look at `all_tenants` first is about one.
+        """
+        if self.all_tenants:
+            raise HttpProblem(422, "This is about one tenant: name it in `tenant`, or leave that out.")
+        return self._actor
 
     @property
     def all_users(self) -> bool:

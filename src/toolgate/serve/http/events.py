@@ -13,7 +13,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from toolgate.app.log_tail import LogEvent
-from toolgate.mcp.server.fast_path import CALL_KEY
+from toolgate.mcp.server.fast_path import cancel_with_connection
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, Reply, Resource
 from toolgate.serve.problems import HttpProblem
 
@@ -21,6 +21,8 @@ resource = Resource("events")
 
 MEDIA_TYPE = "text/event-stream"
 KEEP_ALIVE_SECONDS = 15.0
+FAREWELL_SECONDS = 1.0
+"""The time that a client has to take the end of its stream."""
 RETRY_MS = 2_000
 MAX_SEQ = 2**63 - 1
 STREAM_HEADERS = [
@@ -79,10 +81,14 @@ class SseAnswer:
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         request = self._request
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            await send({"type": "http.response.body", "body": b""})
+            return
         tenant = None if request.all_tenants else request.actor.tenant
         user = None if request.all_users else request.actor.user
         with request.http.streams.kept(request.credential.id, scope, request.headers):
-            scope[CALL_KEY] = asyncio.current_task()  # ended with the connection
+            cancel_with_connection(scope)
             async with request.app.audit.tail.watching(self._after, tenant=tenant, user=user) as watcher:
                 await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
                 await self._write(send, b"retry: %d\n\n" % RETRY_MS)
@@ -92,8 +98,9 @@ class SseAnswer:
                         text = b"".join(sse_text(event) for event in found if self._wants(event))
                         await self._write(send, text or b": keep-alive\n\n")
                 except asyncio.CancelledError:
-                    with suppress(RuntimeError):  # of a connection that is gone
-                        await send({"type": "http.response.body", "body": b""})
+                    with suppress(RuntimeError, TimeoutError):  # of a connection that is gone, or not read
+                        async with asyncio.timeout(FAREWELL_SECONDS):
+                            await send({"type": "http.response.body", "body": b""})
 
     async def _write(self, send: Send, text: bytes) -> None:
         await send({"type": "http.response.body", "body": text, "more_body": True})

@@ -5,11 +5,14 @@ Only then the function is called. What a facet refuses becomes a problem documen
 """
 
 import logging
+from asyncio import Lock
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -21,7 +24,6 @@ from toolgate.model import Actor, Outcome
 from toolgate.serve.authentication import check_single
 from toolgate.serve.http.endpoint import (
     MAX_PATH_PARAMETER_CHARS,
-    UNSAFE,
     ApiModel,
     ApiRequest,
     Endpoint,
@@ -49,6 +51,8 @@ class PathHandler:
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self.endpoints = {endpoint.method: endpoint for endpoint in endpoints}
         self._allowed = ", ".join(sorted(self.endpoints))
+        self._changing: WeakValueDictionary[tuple[str | None, str], Lock] = WeakValueDictionary()
+        """By tenant and path: the changes that are made only if nothing else has changed, one after another."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         http: HttpApp = scope["app"]
@@ -57,6 +61,8 @@ class PathHandler:
         if len(headers) != len(pairs):
             check_single(pairs)
         http.authenticator.check_place(headers)
+        if b"%" in scope["raw_path"]:
+            _check_path(scope["raw_path"])
         endpoint = self.endpoints.get("GET" if method == "HEAD" else method)
         if endpoint is None:
             allowed = {"allow": self._allowed}
@@ -82,28 +88,46 @@ class PathHandler:
             raise HttpProblem(422, f"Unknown query parameter: {min(fields)[:80]}.")
         if endpoint.body is not None:
             named["body"] = await _body(request, endpoint.body)
-        if endpoint.method in UNSAFE:
-            await self._check_preconditions(endpoint, request, named)
-        reply = _reply(endpoint, await endpoint.handle(request, **named))
-        return _with_etag(request, reply) if endpoint.method == "GET" else reply
-
-    async def _check_preconditions(self, endpoint: Endpoint, request: ApiRequest, named: Mapping[str, Any]) -> None:
+        if endpoint.method == "GET":
+            return _with_etag(request, _reply(endpoint, await endpoint.handle(request, **named)))
         if b"idempotency-key" in request.headers and not endpoint.takes_key:
             raise HttpProblem(400, "This route does not take the header Idempotency-Key.", suggestion="Leave it out.")
+        async with self._unchanged(request):
+            if b"if-match" in request.headers:
+                await self._check_match(endpoint, request, named)
+            return _reply(endpoint, await endpoint.handle(request, **named))
+
+    def _unchanged(self, request: ApiRequest) -> "Lock | nullcontext[None]":
+        """The lock under which a conditional change is compared and made: of two that name one ETag, one is made."""
         if b"if-match" not in request.headers:
-            return
+            return nullcontext()
+        tenant = None if request.all_tenants else request.actor.tenant
+        return self._changing.setdefault((tenant, request.scope["path"]), Lock())
+
+    async def _check_match(self, endpoint: Endpoint, request: ApiRequest, named: Mapping[str, Any]) -> None:
         current = self.endpoints.get("GET")
         if current is None:
             raise HttpProblem(412, "What is at this address has no ETag that If-Match could name.")
+        request.require(current.permission)
         parts = {name: named[name] for name in current.path_parameters}
         if current.query.__struct_fields__:
             parts["query"] = named["query"] if current.query is endpoint.query else _converted({}, current.query)
         found = _reply(current, await current.handle(request, **parts))
-        if not _names(request.headers[b"if-match"], _etag(found)):
+        if not _names(_tags(request.headers[b"if-match"]), _etag(found)):
             raise HttpProblem(412, "It has changed since you read it.", suggestion="Read it again, then decide.")
 
 
 # -- what is asked for
+
+
+def _check_path(raw: bytes) -> None:
+    """Refuses a path that means another thing to a proxy than to us: one with a slash within a name, or with no text."""
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise HttpProblem(404, "There is nothing at this address.") from None
+    if b"%2f" in raw.lower():
+        raise HttpProblem(404, "There is nothing at this address.")
 
 
 def _query_fields(text: bytes) -> dict[str, str]:
@@ -182,7 +206,7 @@ async def _body(request: ApiRequest, kind: type[ApiModel]) -> ApiModel:
 
 
 def _words(error: msgspec.ValidationError) -> str:
-    """What is wrong, as msgspec puts it; it quotes names of fields, never values."""
+    """What is wrong, as msgspec puts it; it quotes names of fields, and what is none of the values that a field may have."""
     words = str(error)
     return words[0].lower() + words[1:] if words.isprintable() and len(words) <= 500 else "a field is wrong"
 
@@ -215,14 +239,19 @@ def _with_etag(request: ApiRequest, reply: Reply) -> Reply:
         return reply
     tag = _etag(reply)
     headers = {**(reply.headers or {}), "etag": tag}
-    if b"if-none-match" in request.headers and _names(request.headers[b"if-none-match"], tag):
+    known = _tags(request.headers.get(b"if-none-match", b""))
+    if _names(known, tag) or f"W/{tag}" in known:
         return Reply(None, 304, headers)
     return Reply(reply.value, reply.status, headers, reply.media_type)
 
 
-def _names(header: bytes, tag: str) -> bool:
-    """Tells whether a list of ETags, as If-Match and If-None-Match have it, names this one."""
-    given = [one.strip().removeprefix("W/") for one in header.decode("latin-1").split(",")]
+def _tags(header: bytes) -> list[str]:
+    """Gives the ETags that a header lists. None of ours is weak, so that If-Match with a weak one matches nothing."""
+    return [one.strip() for one in header.decode("latin-1").split(",")]
+
+
+def _names(given: list[str], tag: str) -> bool:
+    """Tells whether a list of ETags names this one."""
     return tag in given or given == ["*"]
 
 

@@ -1,12 +1,12 @@
 """/v1/tools: the tools that the caller may see, and calls of them. `catalog` has the rest of what there is to them."""
 
-import asyncio
+import math
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from toolgate.errors import CallError
-from toolgate.mcp.server.fast_path import CALL_KEY
+from toolgate.mcp.server.fast_path import CALL_KEY, cancel_with_connection
 from toolgate.model import Entry, Outcome, Source, Tier, Tool
 from toolgate.pipeline.explain import Explanation
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Reply, Resource
@@ -16,6 +16,7 @@ from toolgate.serve.problems import CALL_STATUSES, HttpProblem
 resource = Resource("tools")
 
 MAX_KEY_CHARS = 256
+MAX_RETRY_SECONDS = 86_400
 Arguments = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
 """An object that is not read here, but by the pipeline."""
 Session = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -127,7 +128,7 @@ async def invoke_tool(request: ApiRequest, name: str, body: InvokeBody) -> Outco
         "timeout": body.timeout, "request_id": request.request_id,
     }  # fmt: skip
     arguments = bytes(body.arguments)
-    request.scope[CALL_KEY] = asyncio.current_task()  # a client that goes away takes its call with it
+    cancel_with_connection(request.scope)  # a client that goes away takes its call with it
     if body.mode == "async":
         outcome = await request.app.enqueue(name, arguments, delay=body.delay, priority=body.priority, door="http", **terms)
     else:
@@ -148,7 +149,9 @@ def status_of(outcome: Outcome) -> int:
 def _retry_after(outcome: Outcome) -> dict[str, str] | None:
     details = outcome.error.details if outcome.error is not None else None
     seconds = (details or {}).get("retry_after")
-    return {"retry-after": str(max(1, round(seconds)))} if isinstance(seconds, int | float) else None
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds):  # a tool's own error can say anything
+        return None
+    return {"retry-after": str(min(max(1, round(seconds)), MAX_RETRY_SECONDS))}
 
 
 def _idempotency_key(request: ApiRequest) -> str | None:
