@@ -82,7 +82,7 @@ SAMPLES: dict[str, Sample] = {
     "list_secrets": Sample(),
     "get_secret": Sample(parts={"name": "secret"}, by_read=True),
     "set_secret": Sample(parts={"name": "secret"}, body={"value": "v"}, is_shared=True),
-    "remove_secret": Sample(parts={"name": "secret"}, by_read=True),
+    "remove_secret": Sample(parts={"name": "secret"}, is_shared=True),
     "list_flags": Sample(),
     "get_flags_of_tool": Sample(**FLAG),
     "set_flag": Sample(**FLAG, body={"enabled": True}),
@@ -218,6 +218,7 @@ async def everything_of_ann(app: App) -> list[Any]:
         [(one.id, one.revoked_at) for one in await app.keys.list("acme") if one.name == MARK],
         [block.content for block in await app.canvas.read(MARK, actor=ANN)],
         [one.id for one in await app.attachments.list(actor=ANN)],
+        app.secrets.has("ACME_OWN_THING", ANN),
         sorted(str(row) for row in await app.budgets.limits() if MARK in str(row)),
     ]
 
@@ -259,7 +260,7 @@ async def test_things_of_another_tenant_look_missing(role: Role, tmp_path: Path)
     async with world(tmp_path) as (app, site, things):
         before = await everything_of_ann(app)
         _, key = await app.keys.create(f"{role} of other", EVE, roles=[role])
-        nothing = dict.fromkeys(things, UNKNOWN) | {"tool": things["tool"]}
+        nothing = dict.fromkeys(things, UNKNOWN) | {"tool": things["tool"], "secret": "NOTHING"}
         wrong: dict[str, Any] = {}
         for name, sample in SAMPLES.items():
             endpoint = ENDPOINTS[name]
@@ -284,7 +285,7 @@ async def test_things_of_another_tenant_look_missing(role: Role, tmp_path: Path)
 
 def _shape(answer: Answer, named: Mapping[str, str]) -> str:
     """An answer without what it says of the request itself."""
-    text = orjson.dumps({**answer.json, "request_id": ""}).decode()
+    text = orjson.dumps({**answer.json, "request_id": ""}).decode() if answer.body else ""
     for one in sorted({*named.values()}, key=len, reverse=True):
         text = text.replace(one, "…")
     return text

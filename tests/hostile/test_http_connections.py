@@ -348,11 +348,12 @@ async def test_a_call_ends_with_its_connection_in_every_phase(app: App, site: Si
         writer.transport.abort()
     assert ended or started.is_set()
     let_go.set()
+    async with asyncio.timeout(SECONDS):  # until it is seen that the last client has gone
+        while (free := await site("POST", path, {}, b"{}")).status == 503:
+            await asyncio.sleep(0.05)
+    assert free.json["output"] == "done", free.body
     for number in range(6):
-        async with asyncio.timeout(SECONDS):
-            while True:  # until it is seen that the client has gone
-                answer = await site("POST", path, {"Idempotency-Key": f"k{number}"}, b"{}")
-                if answer.status not in (409, 429, 503):
-                    break
-                await asyncio.sleep(0.05)
-        assert answer.json["output"] == "done", answer.body
+        answer = await site("POST", path, {"Idempotency-Key": f"k{number}"}, b"{}")
+        # One that had reached the tool may have had its effect, and nobody makes it again.
+        reached = answer.status == 409 and answer.json["error"]["code"] == "OUTCOME_UNKNOWN"
+        assert reached or answer.json["output"] == "done", answer.body

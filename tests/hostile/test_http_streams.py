@@ -21,7 +21,7 @@ from tests.terminal import SCRIPT
 from toolgate import Actor, App, tool
 from toolgate.app import log_tail
 from toolgate.model.roles import Role
-from toolgate.serve import http_server
+from toolgate.serve import connections
 from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-1", "DOOR-3")
@@ -164,7 +164,7 @@ async def test_a_storm_of_those_who_come_and_go_leaves_nothing(app: App, site: S
 async def test_a_stream_that_nobody_reads_piles_nothing_up_and_ends(
     app: App, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(connections, "STALL_SECONDS", 1.0)
     monkeypatch.setattr(log_tail, "MAX_WAITING_EVENTS", 50)
     key = await key_of(app, ANN, "caller")
     with socket.socket() as client:

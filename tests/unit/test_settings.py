@@ -22,6 +22,7 @@ from toolgate.settings import (
     WorkflowSettings,
     load_settings,
 )
+from toolgate.settings.approvals import ApprovalNoticeSettings, WebhookSettings
 from toolgate.settings.events import EventKeySettings
 from toolgate.settings.policy import ToolSettings
 from toolgate.settings.qstash import QStashActor
@@ -35,6 +36,8 @@ BY_NAME: dict[str, type[Section]] = {
     "servers.<name>.tools.<tool>.": ServerToolSettings,
     "servers.<name>.oauth.": OAuthSettings,
     "notify.channels.<name>.": ChannelSettings,
+    "approvals.notify.<name>.": ApprovalNoticeSettings,
+    "approvals.notify.<name>.webhook.": WebhookSettings,
     "qstash.take.<name>.": QStashActor,
     "workflows.<name>.": WorkflowSettings,
     "workflows.<name>.retry.": WorkflowRetrySettings,

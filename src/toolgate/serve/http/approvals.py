@@ -10,7 +10,7 @@ from toolgate.gates.approval.request import Answer, Approval, GrantScope, GrantT
 from toolgate.model import LOCAL, Actor, Outcome, Tier
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Name, Reason, in_one_tenant, tenant_of, user_of
+from toolgate.serve.http.reach import Name, Reason, tenant_of, user_of
 from toolgate.serve.problems import HttpProblem
 
 resource = Resource("approvals")
@@ -142,7 +142,7 @@ def terms_of(request: ApiRequest, wish: GrantWish | None) -> GrantTerms | None:
     this machine, which cover their own calls too: so only an operator gives them from elsewhere."""
     if wish is None:
         return None
-    if request.actor.user == LOCAL.user and not request.credential.may("operate"):
+    if request.sender.user == LOCAL.user and not request.credential.may("operate"):
         raise HttpProblem(403, f"Grants of the user {LOCAL.user} are given at the machine itself, or by an operator.")
     return GrantTerms(wish.scope, wish.seconds, None if wish.cap_usd is None else Decimal(wish.cap_usd))
 
@@ -185,7 +185,9 @@ async def _seen(request: ApiRequest, id: str) -> ApprovalDetail:
     """The approval as its reader may see it: in full only for somebody whose yes would count."""
     tenant = tenant_of(request)
     approval = await request.app.approvals.on_record(id, tenant, user_of(request))
-    may_answer = request.credential.may("answer") and request.app.approvals.may_answer(approval.request, request.actor, DOOR)
+    may_answer = request.credential.may("answer") and request.app.approvals.may_answer(
+        approval.request, request.sender, DOOR
+    )
     if may_answer:
         approval = await request.app.approvals.get(id, tenant)
     return _detail(approval, may_answer=may_answer)
@@ -196,7 +198,7 @@ async def list_approvals(request: ApiRequest, query: ApprovalsQuery) -> Page[App
     """List calls that wait for a person, or waited, oldest first. A caller sees its own."""
     after = position_of(request, query)
     found = await request.app.approvals.list(
-        state=query.state, actor=request.actor, tool=query.tool, user=user_of(request, query.user),
+        state=query.state, actor=request.sender, tool=query.tool, user=user_of(request, query.user),
         limit=query.limit + 1, after=None if after is None else after[0], all_tenants=request.all_tenants,
     )  # fmt: skip
     return page_of(request, query, [_summary(one) for one in found], lambda one: (one.id,))
@@ -214,7 +216,7 @@ async def answer_approval(request: ApiRequest, id: str, body: ApprovalAnswer) ->
 
     The caller makes the call again, or resumes it; with `run` it is made now, as the actor who asked for it.
     """
-    actor = in_one_tenant(request)
+    actor = request.actor
     given = Answer(body.verdict, body.reason, body.arguments, terms_of(request, body.grant))
     approval = await request.app.approvals.answer(id, given, actor=actor, through=DOOR)
     outcome = None
@@ -226,7 +228,7 @@ async def answer_approval(request: ApiRequest, id: str, body: ApprovalAnswer) ->
 @resource.post("/v1/approvals/{id}/resume", permission="call", problems=(409,))
 async def resume_approval(request: ApiRequest, id: str) -> AnsweredApproval:
     """Make a call of one's own that was approved. Its outcome is answered."""
-    actor = in_one_tenant(request)
+    actor = request.actor
     approval = await request.app.approvals.on_record(id, actor.tenant, actor.user)
     asked = approval.request.actor
     if asked.persona != actor.persona or not {*asked.scopes} <= {*actor.scopes}:

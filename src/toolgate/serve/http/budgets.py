@@ -145,14 +145,14 @@ async def make_budget(request: ApiRequest, body: NewBudget) -> BudgetView:
     if tenant in (None, EACH) and body.user not in (None, EACH):
         raise HttpProblem(422, "A user is a user of a tenant: name it in `tenant`.")
     row = _made(
-        body, request.actor.user, request.app.settings.budgets.timezone, period=body.period, tenant=tenant,
+        body, request.sender.user, request.app.settings.budgets.timezone, period=body.period, tenant=tenant,
         persona=body.persona, user=body.user, tool=body.tool,
     )  # fmt: skip
     if await request.app.budgets.get(row.id) is not None:
         raise HttpProblem(
             409, f"There is a budget for this already: {row.id}.", suggestion="PUT /v1/budgets/{id} changes it."
         )
-    await request.app.budgets.set(row, actor=request.actor)
+    await request.app.budgets.set(row, actor=request.sender)
     return _view(row)
 
 
@@ -161,12 +161,12 @@ async def change_budget(request: ApiRequest, id: str, body: BudgetTerms) -> Budg
     """Change the limit, time zone and end of a budget of the tenant."""
     before = await _found(request, id)
     scope = {name: getattr(before, name) for name in ("period", "tenant", "persona", "user", "tool")}
-    row = _made(body, request.actor.user, before.timezone, **scope)
-    await request.app.budgets.set(row, actor=request.actor)
+    row = _made(body, request.sender.user, before.timezone, **scope)
+    await request.app.budgets.set(row, actor=request.sender)
     return _view(row)
 
 
 @resource.delete("/v1/budgets/{id}", permission="administer")
 async def remove_budget(request: ApiRequest, id: str) -> None:
     """Remove a budget of the tenant, and forget what was spent under it."""
-    await request.app.budgets.remove((await _found(request, id)).id, actor=request.actor)
+    await request.app.budgets.remove((await _found(request, id)).id, actor=request.sender)

@@ -8,7 +8,6 @@ from msgspec import UNSET, UnsetType
 from toolgate.model import Entry, Tier
 from toolgate.registry.export import Shape, is_exact
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
-from toolgate.serve.http.reach import in_one_tenant
 from toolgate.serve.http.tools import ToolSummary, summary_of, visible
 
 resource = Resource("catalog")
@@ -137,7 +136,7 @@ async def count_tokens(request: ApiRequest) -> TokenReport:
 @resource.post("/v1/tools", permission="administer", status=201)
 async def register_tool(request: ApiRequest, body: ToolRegistration) -> ToolDetail:
     """Register a tool for the tenant; it is there after a restart too. The policy says which personas may (tool.enable)."""
-    actor = in_one_tenant(request)
+    actor = request.actor
     tool = await request.app.tools.add_dynamic(msgspec.to_builtins(body), actor)
     return detail_of(request, request.app.tools.get(tool.name, actor))
 
@@ -151,4 +150,4 @@ async def get_tool(request: ApiRequest, name: str) -> ToolDetail:
 @resource.delete("/v1/tools/{name}", permission="administer")
 async def remove_tool(request: ApiRequest, name: str) -> None:
     """Remove a tool that was registered at run time for the tenant."""
-    await request.app.tools.remove_dynamic(name, in_one_tenant(request))
+    await request.app.tools.remove_dynamic(name, request.actor)

@@ -85,6 +85,12 @@ class ApiRequest:
         return self._actor
 
     @property
+    def sender(self) -> "Actor":
+        """The actor who sends the request, also where it is about all tenants: for records of who did something, and for
+        lists that look at `all_tenants` themselves."""
+        return self._actor
+
+    @property
     def all_users(self) -> bool:
         """True if the sender may see what other users of the tenant do."""
         return self.credential.may("read")

@@ -87,13 +87,13 @@ async def _change(request: ApiRequest, tool: str, enabled: bool | None, persona:
         request.require("operate")
     await request.app.tools.set_enabled(
         tool, enabled, tenant=None if persona is not None else tenant_of(request), persona=persona, reason=reason,
-        actor=request.actor, by_operator=request.credential.may("operate"),
+        actor=request.sender, by_operator=request.credential.may("operate"),
     )  # fmt: skip
 
 
 async def _state(request: ApiRequest, tool: str) -> ToolFlags:
-    app, tenant = request.app, request.actor.tenant
-    entry = app.tools.get(tool, request.actor)
+    app, tenant = request.app, request.sender.tenant
+    entry = app.tools.get(tool, request.sender)
     rows = await app.tools.flags("tenant", tenant, tool=tool, limit=1)
     return ToolFlags(
         tool=tool, enabled=not app.tools.is_off(entry, tenant), everybody=bool(app.tools.flag(tool)),

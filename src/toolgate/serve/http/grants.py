@@ -6,7 +6,7 @@ from toolgate.gates.approval.request import Grant
 from toolgate.serve.http.approvals import DOOR, GrantWish, terms_of
 from toolgate.serve.http.endpoint import ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Name, Reason, in_one_tenant, named_actor, tenant_of, user_of
+from toolgate.serve.http.reach import Name, Reason, named_actor, tenant_of, user_of
 from toolgate.serve.problems import HttpProblem
 
 resource = Resource("grants")
@@ -70,7 +70,7 @@ async def list_grants(request: ApiRequest, query: GrantsQuery) -> Page[GrantView
     """List the grants that hold, oldest first. A caller sees those for its own user."""
     after = position_of(request, query)
     found = await request.app.grants.list(
-        active=not query.all, actor=request.actor, tool=query.tool, user=user_of(request, query.user),
+        active=not query.all, actor=request.sender, tool=query.tool, user=user_of(request, query.user),
         limit=query.limit + 1, after=None if after is None else after[0], all_tenants=request.all_tenants,
     )  # fmt: skip
     return page_of(request, query, [_view(one) for one in found], lambda one: (one.id,))
@@ -85,7 +85,7 @@ async def get_grant(request: ApiRequest, id: str) -> GrantView:
 @resource.post("/v1/grants", permission="answer", status=201)
 async def make_grant(request: ApiRequest, body: NewGrant) -> GrantView:
     """Agree ahead of time to calls of a tool; never to destructive ones, nor to one's own."""
-    by = in_one_tenant(request)
+    by = request.actor
     terms = terms_of(request, body)
     assert terms is not None
     if (body.user is None) != (body.scope in ("tenant", "persona")):
@@ -100,4 +100,4 @@ async def make_grant(request: ApiRequest, body: NewGrant) -> GrantView:
 @resource.delete("/v1/grants/{id}", permission="answer", problems=(409,))
 async def revoke_grant(request: ApiRequest, id: str) -> GrantView:
     """Revoke a grant, at once and in every process."""
-    return _view(await request.app.grants.revoke(id, actor=in_one_tenant(request)))
+    return _view(await request.app.grants.revoke(id, actor=request.actor))

@@ -33,7 +33,7 @@ async def list_jobs(request: ApiRequest, query: JobsQuery) -> Page[Job]:
     """List jobs, latest first: those of the caller's user, or with the permission read of all users."""
     after = position_of(request, query)
     found = await request.app.jobs.list(
-        state=query.state, type=query.type, persona=query.persona, actor=request.actor, all_users=request.all_users,
+        state=query.state, type=query.type, persona=query.persona, actor=request.sender, all_users=request.all_users,
         all_tenants=request.all_tenants, limit=query.limit + 1, before=None if after is None else after[0],
     )  # fmt: skip
     return page_of(request, query, found, lambda job: (job.id,))

@@ -10,7 +10,7 @@ from toolgate.model import LOCAL
 from toolgate.model.roles import DEFAULT_ROLES, Role, permissions_of
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Name, in_one_tenant, named_actor, tenant_of
+from toolgate.serve.http.reach import Name, named_actor, tenant_of
 from toolgate.serve.problems import HttpProblem
 from toolgate.store.database import now
 from toolgate.store.keys import ApiKey, KeyState
@@ -100,7 +100,7 @@ async def make_key(request: ApiRequest, body: NewKey) -> MadeKey:
     It may do nothing over HTTP that its maker may not, and has no scope that its maker's credential does not have, unless an
     operator makes it.
     """
-    by = in_one_tenant(request)
+    by = request.actor
     if not permissions_of(body.roles) <= request.credential.permissions:
         raise HttpProblem(403, "A key cannot have a role that permits more than yours.")
     actor = named_actor(by.tenant, body.persona, body.user or own_user(body.name), tuple(body.scopes))
@@ -127,7 +127,7 @@ def _check_no_more(request: ApiRequest, body: NewKey) -> None:
 @resource.delete("/v1/keys/{id}", permission="administer", problems=(409,))
 async def revoke_key(request: ApiRequest, id: str) -> KeyView:
     """Revoke an API key: no process takes it from now on. One that permits more than one's own is not revoked."""
-    by = in_one_tenant(request)
+    by = request.actor
     key = await request.app.keys.get(id, by.tenant)
     if not permissions_of(key.roles) <= request.credential.permissions:
         raise HttpProblem(403, "The key has a role that permits more than yours.")

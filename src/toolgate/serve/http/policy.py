@@ -9,7 +9,7 @@ from toolgate.errors import CallError
 from toolgate.gates.policy.engine import Action
 from toolgate.gates.policy.replay import Change, Replay
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
-from toolgate.serve.http.reach import Name, Reason, in_one_tenant, named_actor, tenant_of
+from toolgate.serve.http.reach import Name, Reason, named_actor, tenant_of
 
 resource = Resource("policy")
 
@@ -127,7 +127,7 @@ async def get_policy_data(request: ApiRequest) -> dict[str, Any]:
 @resource.post("/v1/policy/decide", permission="administer")
 async def ask_policy(request: ApiRequest, body: PolicyDecision) -> PolicyVerdictView:
     """Ask the policy about an action of somebody of the tenant, without doing it."""
-    by = in_one_tenant(request)
+    by = request.actor
     actor = named_actor(by.tenant, body.persona, body.user or by.user, tuple(body.scopes))
     try:
         tier = request.app.tools.get(body.tool, actor).tier
@@ -161,28 +161,28 @@ async def get_observed(request: ApiRequest, query: ObservedQuery) -> dict[str, R
 @resource.put("/v1/policy/denied-tools/{tool}", permission="operate")
 async def deny_tool(request: ApiRequest, tool: str, body: DeniedTool) -> None:
     """Deny a tool to everybody: it cannot be seen, called or added."""
-    await request.app.policy.deny(tool, True, reason=body.reason, actor=request.actor)
+    await request.app.policy.deny(tool, True, reason=body.reason, actor=request.sender)
 
 
 @resource.delete("/v1/policy/denied-tools/{tool}", permission="operate")
 async def undeny_tool(request: ApiRequest, tool: str) -> None:
     """Take a tool off the list of those that are denied to everybody."""
-    await request.app.policy.deny(tool, False, actor=request.actor)
+    await request.app.policy.deny(tool, False, actor=request.sender)
 
 
 @resource.put("/v1/policy/code-restrictions/{restricted}", permission="operate")
 async def restrict_code(request: ApiRequest, restricted: str) -> None:
     """Keep a tenant from running code or commands."""
-    await request.app.policy.restrict_code(restricted, True, actor=request.actor)
+    await request.app.policy.restrict_code(restricted, True, actor=request.sender)
 
 
 @resource.delete("/v1/policy/code-restrictions/{restricted}", permission="operate")
 async def unrestrict_code(request: ApiRequest, restricted: str) -> None:
     """Let a tenant run code and commands again."""
-    await request.app.policy.restrict_code(restricted, False, actor=request.actor)
+    await request.app.policy.restrict_code(restricted, False, actor=request.sender)
 
 
 @resource.put("/v1/policy/personas/{persona}", permission="operate")
 async def set_persona_permissions(request: ApiRequest, persona: str, body: PersonaPermissions) -> None:
     """Let a persona add tools, or keep it from that."""
-    await request.app.policy.allow_adding_tools(persona, body.can_add_tools, actor=request.actor)
+    await request.app.policy.allow_adding_tools(persona, body.can_add_tools, actor=request.sender)

@@ -30,10 +30,3 @@ def named_actor(tenant: str, persona: str | None, user: str, scopes: tuple[str, 
         return Actor(tenant, persona, user, scopes)
     except ValueError as error:
         raise HttpProblem(422, f"{str(error)[:300].rstrip('.')}.") from None
-
-
-def in_one_tenant(request: ApiRequest) -> Actor:
-    """Gives the actor of a change. Raises the problem of a request that names all tenants: the change is to one."""
-    if request.all_tenants:
-        raise HttpProblem(422, "This is done in one tenant: name it in `tenant`, or leave that out.")
-    return request.actor

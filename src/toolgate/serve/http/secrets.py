@@ -103,7 +103,7 @@ async def set_secret(request: ApiRequest, name: str, query: SecretOwner, body: S
         request.app.secrets.check_place(PLACE)
     except StoreError as error:
         raise HttpProblem(503, error.message, suggestion=error.suggestion) from None
-    await request.app.secrets.set(name, body.value, owner, PLACE, actor=request.actor)
+    await request.app.secrets.set(name, body.value, owner, PLACE, actor=request.sender)
     return _found(request, name, owner)
 
 
@@ -111,5 +111,5 @@ async def set_secret(request: ApiRequest, name: str, query: SecretOwner, body: S
 async def remove_secret(request: ApiRequest, name: str, query: SecretOwner) -> None:
     """Remove a secret of the tenant, or of a user of it, wherever it is kept."""
     owner = _owner(request, name, query.user)
-    if not await request.app.secrets.remove(name, owner, actor=request.actor):
+    if not await request.app.secrets.remove(name, owner, actor=request.sender):
         raise HttpProblem(404, "There is no such secret.", suggestion="GET /v1/secrets lists them.")

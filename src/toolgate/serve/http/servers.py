@@ -173,7 +173,7 @@ async def add_server(request: ApiRequest, body: NewServer) -> ServerDetail:
 
     It is given no secret that does not come with the request, and is never without a jail.
     """
-    servers, who = request.app.servers, request.actor
+    servers, who = request.app.servers, request.sender
     values, secrets = _settings_of(body)
     tried = body.start and await servers.try_out(body.name, values, secrets=secrets, operator=who, replace=body.replace)
     await servers.add(body.name, values, secrets=secrets, operator=who, replace=body.replace)
@@ -204,13 +204,13 @@ def _settings_of(body: NewServer) -> tuple[dict[str, Any], dict[str, str]]:
 @resource.delete("/v1/servers/{name}", permission="operate", problems=(409,))
 async def remove_server(request: ApiRequest, name: str) -> None:
     """Remove a server that was added, with its tools and what was accepted of them."""
-    await request.app.servers.remove(name, operator=request.actor)
+    await request.app.servers.remove(name, operator=request.sender)
 
 
 @resource.post("/v1/servers/{name}/restart", permission="operate", problems=(409,))
 async def restart_server(request: ApiRequest, name: str) -> ServerView:
     """Restart a server in every process that has it running."""
-    await request.app.servers.restart(name, operator=request.actor)
+    await request.app.servers.restart(name, operator=request.sender)
     return view_of(await request.app.servers.get(name))
 
 
@@ -233,5 +233,5 @@ async def accept_definitions(request: ApiRequest, name: str, body: AcceptedFinge
             f"{plural(len(unknown), 'fingerprint')} of those named is none of a definition that waits.",
             suggestion="It was accepted already, or has changed: get the server again, and look.",
         )
-    await request.app.servers.accept([waiting[one] for one in dict.fromkeys(body.hashes)], operator=request.actor)
+    await request.app.servers.accept([waiting[one] for one in dict.fromkeys(body.hashes)], operator=request.sender)
     return await _detail(request, name)

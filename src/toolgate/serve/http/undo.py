@@ -3,7 +3,6 @@
 from typing import Literal
 
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
-from toolgate.serve.http.reach import in_one_tenant
 
 resource = Resource("undo")
 
@@ -36,7 +35,7 @@ class UndoneCall(ApiView, frozen=True):
 @resource.post("/v1/invocations/{id}/undo", permission="call", problems=(409,))
 async def undo_call(request: ApiRequest, id: str, body: UndoWish) -> UndoneCall:
     """Put back the files that a call of one's own changed. Files that were changed again since are left, and refused."""
-    actor, undo = in_one_tenant(request), request.app.undo
+    actor, undo = request.actor, request.app.undo
     act = undo.preview if body.preview else undo.revert
     found = await act(id, actor=actor, force=body.force)
     paths = [UndonePath(path=one.path, done=one.done) for one in found]
