@@ -42,7 +42,9 @@ async def generated(tmp_path: Path, *words: str) -> str:
 
 @pytest.mark.requirement("DOOR-1")
 async def test_answers_are_as_the_document_says(tmp_path: Path) -> None:
-    said = await generated(tmp_path, "--phases", "fuzzing", "--max-examples", "2")
+    said = await generated(
+        tmp_path, "--phases", "fuzzing", "--max-examples", "1", "--include-path-regex", "^/v1/(tools|approvals|jobs)"
+    )
     assert "passed" in said
 
 

@@ -172,7 +172,7 @@ def test_what_servers_add_keeps_is_not_for_callers(terminal: Terminal, tmp_path:
     key = "ghp_0123456789abcdef0123456789abcdef0123"
     added = terminal("servers", "add", "one", "--no-start", "--env", f"TOKEN={key}", "--", *upstream.command)
     assert added.code == 0, added.err
-    assert "ONE_TOKEN  MCP servers" in terminal("secrets", "list").out
+    assert "ONE_TOKEN  Toolgate itself and MCP servers" in terminal("secrets", "list").out
     use = '{"ONE_TOKEN": [{"tool": "write_file", "tenant": "*"}]}'
     terminal.set("TOOLGATE_SECRETS__USE", use)
     done = terminal("call", "write_file", "path=a.txt", "content={{secret:ONE_TOKEN}}", "--yes", "--json")

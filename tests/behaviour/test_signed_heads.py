@@ -163,6 +163,7 @@ def test_a_row_that_is_there_twice_is_found(attacker: Attacker, terminal: Termin
     if database.startswith("sqlite"):
         attacker.sql(
             "DROP VIEW tool_execution_log", "DROP VIEW tool_usage", "DROP VIEW call_costs", "DROP VIEW call_requests",
+            "DROP VIEW call_usage", "DROP VIEW call_ends", "DROP VIEW call_parents",
             "CREATE TABLE copied AS SELECT * FROM audit_log",
             "DROP TABLE audit_log", "ALTER TABLE copied RENAME TO audit_log",
         )  # fmt: skip
@@ -262,6 +263,12 @@ def test_rows_from_before_heads_were_signed_are_named_so(terminal: Terminal, dat
     old = terminal("call", "echo", "text=old", "--json").json["id"]
     attacker = Attacker(terminal, database)
     attacker.sql(
+        "DROP VIEW call_usage", "DROP VIEW call_ends", "DROP VIEW call_parents", "DROP INDEX audit_log_user",
+        "DROP INDEX audit_log_failed", "DROP INDEX audit_log_acts", "DROP INDEX audit_log_parent",
+        "DROP TABLE attachment_contents", "DROP TABLE attachments", "DROP TABLE mcp_session_messages",
+        "DROP TABLE mcp_sessions", "DROP TABLE web_sessions", "DROP TABLE sign_in_links",
+        "ALTER TABLE tenant_tool_flags DROP COLUMN by_operator", "ALTER TABLE processes DROP COLUMN url",
+        "ALTER TABLE api_keys DROP COLUMN roles",
         "DROP VIEW call_requests", "DROP INDEX audit_log_request",
         "DROP VIEW call_costs", "DROP TABLE audit_signing", "DROP TABLE audit_heads", "DROP TABLE rate_counts",
         "DROP TABLE event_requests", "DROP TABLE schedules", "DROP TABLE workflow_invocations",

@@ -155,7 +155,7 @@ async def test_a_callback_that_is_not_signed_is_refused_alike_for_every_id(
         forged = forge(signed(key, body), key, body)
         answers = [await site("POST", f"/webhooks/workflows/{one}", forged, body) for one in (id, "wfi_unknown", "%00")]
         assert {answer.status for answer in answers} == {401}
-        assert len({answer.body for answer in answers}) == 1
+        assert len({answer.body.split(b',"request_id"')[0] for answer in answers}) == 1
         assert (await got(app, id)).state == "running"
 
 

@@ -35,7 +35,8 @@ class Room(NamedTuple):
 ROOMS = {
     "cli": Room(0, 0.8, "commands of the terminal"),
     "testing": Room(0, 2.2, "an App for tests"),
-    "serve": Room(1, 0.8, "HTTP, keys, health"),
+    "client": Room(0, 3.6, "the words of App over HTTP"),
+    "serve": Room(1, 0.8, "HTTP API, sign-in, health"),
     "app": Room(2, 1.3, "App, its facets, assembly"),
     "tools": Room(2, 3.0, "built-in tools"),
     "mcp": Room(3, 0.6, "MCP client and server"),

@@ -40,7 +40,7 @@ def serve(
     quiet: Annotated[bool, option("-q --quiet", "Log neither requests nor calls.")] = False,
     log_format: Annotated[Literal["text", "json"], option("--log-format FORM", "text or json.")] = "text",
 ) -> int:
-    """Serve the HTTP API and MCP until it is stopped, and run jobs meanwhile."""
+    """Serve the HTTP API and MCP, and run jobs, until stopped."""
 
     require("serve")
     from toolgate.app.event_stream import taking_events

@@ -32,7 +32,7 @@ from toolgate.store.web_sessions import WebSession
 if TYPE_CHECKING:
     from toolgate.app.app import App
 
-group = CommandGroup(help="One-time links that sign a browser in, and who is signed in.", invoke_without_command=True)
+group = CommandGroup(help="Sign a browser in by a one-time link.", invoke_without_command=True)
 
 
 @group.callback()
