@@ -59,8 +59,10 @@ async def list_jobs(
     everybody: Annotated[bool, option("--all-users", "Those of all users of the tenant, in all roles.")] = False,
     limit: Annotated[int, option("--limit N", "List at most so many.", min=1, max=10_000)] = JOBS_PAGE,
 ) -> int:
-    """List the latest jobs of a user in the role of --persona, or in none, latest first. --tenant '*' lists those of all
-    tenants."""
+    """List the latest jobs of a user, latest first.
+
+    They are those in the role of --persona, or in none. --tenant '*' lists those of all tenants.
+    """
     if everybody and whose.user is not None:
         raise Usage("--all-users is for everybody: it does not go with --user.")
     is_all = whose.tenant == EVERY

@@ -52,6 +52,7 @@ def document(resources: Iterable[Resource]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, shapes)
+    _open_objects([paths, components])
     return {
         "openapi": "3.1.0",
         "info": {"title": "Toolgate", "version": VERSION, "description": DESCRIPTION},
@@ -70,6 +71,18 @@ def document(resources: Iterable[Resource]) -> dict[str, Any]:
             },
         },
     }
+
+
+def _open_objects(schema: Any) -> None:
+    """Says of objects whose fields are not named that they may have any: generators of clients take them for empty ones."""
+    if isinstance(schema, list):
+        for one in schema:
+            _open_objects(one)
+    elif isinstance(schema, dict):
+        if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
+            schema["additionalProperties"] = True
+        for one in schema.values():
+            _open_objects(one)
 
 
 def _identity(kind: Any) -> str:
