@@ -53,6 +53,9 @@ def document(resources: Iterable[Resource]) -> dict[str, Any]:
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, shapes)
     _open_objects([paths, components])
+    for component in components.values():
+        for field in component.get("properties", {}).values():
+            field.pop("default", None)  # which generators take for a field that is always there
     return {
         "openapi": "3.1.0",
         "info": {"title": "Toolgate", "version": VERSION, "description": DESCRIPTION},
