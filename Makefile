@@ -108,7 +108,7 @@ reference: $(READY) ## Write the Python reference, the stages, the list of tools
 bench: $(READY) ## Measure against peers
 	$(BIN)/python benchmarks/run.py
 
-COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-strip-extras \
 	--custom-compile-command 'make lock' --quiet $(UPGRADE)
 IMAGE_EXTRAS := postgres redis opa mcp serve telemetry http notify sandbox scan tokens dates
 lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upgrade takes the newest of everything

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
 from toolgate.mcp.server.fast_path import REPLY_KEY
-from toolgate.serve import health_metrics, protected_resource, qstash, sign_in, workflow_callbacks
+from toolgate.serve import health_metrics, pages, protected_resource, qstash, sign_in, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
 from toolgate.serve.http import openapi, resources
 from toolgate.serve.http.pages import CURSOR_PURPOSE
@@ -38,7 +38,7 @@ logger = logging.getLogger("toolgate")
 
 
 ROUTES = [
-    *resources.routes, *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes,
+    *resources.routes, *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes, *pages.routes,
     *protected_resource.routes,
 ]  # fmt: skip
 
