@@ -114,6 +114,8 @@ IMAGE_EXTRAS := postgres redis opa mcp serve telemetry http notify sandbox scan 
 lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upgrade takes the newest of everything
 	$(PIP) install --quiet 'uv>=0.13.7'
 	$(COMPILE) pyproject.toml --extra all --group dev --output-file requirements/lock.txt
+	@# pip before 23.3 compares extras as they are written, and its metadata has an underscore here
+	sed -i 's/^lxml\[html-clean\]/lxml[html_clean]/' requirements/lock.txt
 	$(COMPILE) pyproject.toml --extra mcp --extra serve requirements/frameworks.in --output-file requirements/frameworks.txt
 	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS:%=--extra %) --output-file requirements/image.txt
 	$(COMPILE) requirements/langchain-mcp.in --output-file requirements/langchain-mcp.txt
