@@ -181,6 +181,14 @@ async def test_what_another_process_writes_is_told(backend: str, tmp_path: Path,
         await app.audit.tail.close()
 
 
+@pytest.mark.requirement("DOOR-1")
+@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'{"user": {"a": 1}, "persona": []}', "{"])
+def test_a_row_that_somebody_has_spoiled_stops_nobody(body: bytes | str) -> None:
+    event = log_tail.event_of((1, 0, "end", "c1", "acme", "echo", "success", body, ""))
+    assert (event.user, event.persona, event.details) == (None, None, {})
+    assert event.is_for("acme", None) and not event.is_for("acme", "ann")
+
+
 Step = tuple[str, int]
 
 

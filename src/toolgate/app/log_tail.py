@@ -65,13 +65,19 @@ class LogEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def event_of(row: tuple[Any, ...]) -> LogEvent:
-    """Gives a row of the log as an event."""
+    """Gives a row of the log as an event. One whose body somebody has spoiled tells only that it is there."""
     seq, at, kind, call, tenant, tool, status, body = row[:8]
-    read: dict[str, Any] = orjson.loads(body)
+    try:
+        read = orjson.loads(body)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        read = {}
+    user, persona = (read.get(name) if isinstance(read.get(name), str) else None for name in ("user", "persona"))
     shown = {name: value for name, value in read.items() if name in SHOWN and value is not None}
     return LogEvent(
         seq=seq, at_ms=at / 1000, event=CALL_EVENTS.get(kind, kind), call=call, tenant=tenant, tool=tool, status=status,
-        user=read.get("user"), persona=read.get("persona"), details=shown,
+        user=user, persona=persona, details=shown,
     )  # fmt: skip
 
 
