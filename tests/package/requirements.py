@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements" / "lock.txt"
-ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?:.*\\\n)*.*\n", re.MULTILINE)
+ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?==(?:.*\\\n)*.*\n", re.MULTILINE)
 
 
 def needed(*extras: str) -> set[str]:
