@@ -24,7 +24,8 @@ STREAMS = "/v1/events"
 
 async def generated(tmp_path: Path, *words: str) -> str:
     """Runs schemathesis against a server whose client may do everything. Gives what it says."""
-    async with memory_app() as app, serving(app) as site:
+    home = tmp_path / "home"
+    async with memory_app(home=home, database_url=f"sqlite:///{tmp_path}/t.db") as app, serving(app) as site:
         _, key = await app.keys.create("schemathesis", Actor("acme", user="ann"), roles=["operator"])
         command = [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"http://{site.host}/v1/openapi.json",

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-import orjson
 
 from toolgate.model import Outcome
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Reply, Resource
@@ -94,7 +93,7 @@ async def append_to_canvas(request: ApiRequest, session: str, body: NewBlock) ->
     """Append a block to a canvas: a call of the tool canvas_append, with all that governs it. The answer is its outcome."""
     arguments = {"content": body.content, **({} if body.pane is None else {"pane": body.pane})}
     outcome = await request.app.invoke(
-        APPEND_TOOL, orjson.dumps(arguments), actor=request.actor, session=session, request_id=request.request_id,
+        APPEND_TOOL, arguments, actor=request.actor, session=session, request_id=request.request_id,
         door="http",
     )  # fmt: skip
     return Reply(outcome, status_of(outcome))  # type: ignore[return-value]
