@@ -50,7 +50,7 @@ async def test_answers_are_as_the_document_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("DOOR-1")
-@pytest.mark.matrix("it takes minutes")
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_answers_to_many_requests_are_as_the_document_says(tmp_path: Path) -> None:
     said = await generated(tmp_path, "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "25")
