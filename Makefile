@@ -1,6 +1,6 @@
 # Needs Python 3.11 or newer and make; everything else goes into .venv, from a lock file with hashes.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-matrix test-pythons slow conformance frameworks check fmt reference bench lock clean engines
+.PHONY: help run tour test test-matrix test-pythons slow conformance frameworks check fmt reference bench lock clean engines
 .DELETE_ON_ERROR:
 # Tests start hundreds of processes: where it is set, each of them compiles all of Toolgate again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,7 +18,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(READY) ## Set up and show Toolgate in a tour of two minutes
+run: $(READY) ## Set up and serve demo content until Ctrl-C; SERVE="--port 0" and other options of toolgate serve
+	@$(BIN)/toolgate serve --demo $(SERVE)
+
+tour: $(READY) ## Set up and show the commands of the terminal in a tour of two minutes
 	@$(BIN)/python examples/tour/tour.py
 
 # Which tests are of the matrix: tests/matrix.py. Those with random examples are in both, there with more of them.
@@ -30,7 +33,7 @@ MEASURED = $(if $(MEASURE),rm -rf build/coverage && COVERAGE_PROCESS_START=$(CUR
 test: engines ## Set up and run the tests, each promise on one backend; TESTS= names some of them
 	$(MEASURED) $(PYTEST) -m "not matrix and not slow" $(TESTS)
 
-test-matrix: WORKERS := 3
+test-matrix: WORKERS := 4
 test-matrix: engines ## Run the rest: every other backend, jail, user and transport, more random examples, and what takes long
 	$(PYTEST) -m "(matrix or hypothesis) and not slow" --hypothesis-profile=matrix $(TESTS)
 
@@ -69,8 +72,10 @@ test-n8n: $(READY) ## Install a real n8n from npm, outside of the checkout (3 GB
 	$(BIN)/python -m tests.n8n.installation
 	TOOLGATE_TEST_REQUIRE=n8n $(BIN)/python -m pytest -m slow tests/n8n
 
-frameworks: .venv/frameworks/.ready .venv/langchain-mcp/.ready ## Run the pages on FastAPI, LangChain, openai-agents, Pydantic AI
+frameworks: .venv/frameworks/.ready .venv/langchain-mcp/.ready ## Test the adapters with the agent frameworks, and run the pages on these
 	$(PIP) --python .venv/frameworks install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/mypy --python-executable .venv/frameworks/bin/python src/toolgate/adapters
+	.venv/frameworks/bin/python -m pytest --confcutdir=tests/adapters -o python_files='*_tools.py *_sessions.py *_routes.py' tests/adapters
 	$(BIN)/python -m pytest tests/docs/framework_pages.py
 
 .PHONY: package
@@ -100,6 +105,7 @@ fmt: $(READY) ## Format and apply the safe fixes
 
 reference: $(READY) ## Write the Python reference, the stages, the list of tools and the picture of the architecture anew, from the source
 	$(BIN)/python -m tests.docs.synchronous_client
+	$(BIN)/python -m tests.docs.synchronous_app
 	$(BIN)/python -m tests.docs.python_reference
 	$(BIN)/python -m tests.docs.stages
 	$(BIN)/python -m tests.docs.tool_index
@@ -119,6 +125,10 @@ lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upg
 	$(COMPILE) pyproject.toml --extra mcp --extra serve requirements/frameworks.in --output-file requirements/frameworks.txt
 	$(COMPILE) pyproject.toml $(IMAGE_EXTRAS:%=--extra %) --output-file requirements/image.txt
 	$(COMPILE) requirements/langchain-mcp.in --output-file requirements/langchain-mcp.txt
+
+.PHONY: screenshots
+screenshots: engines ## Take pictures of the console's pages anew, for docs/images
+	$(BIN)/python -m tests.console.screenshots
 
 .PHONY: recording
 recording: $(READY) ## Record the first five minutes anew, for docs/recording
@@ -151,8 +161,11 @@ engines: $(READY)
 	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "apt-get install $$packages"; \
 		export DEBIAN_FRONTEND=noninteractive; \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends $$packages; } >/dev/null || \
-			echo "Not installed: $$packages; the tests that need them wait" >&2; \
+		apt-get update -qq >/dev/null; \
+		for package in $$packages; do \
+			apt-get install -y -qq --no-install-recommends $$package >/dev/null || \
+				echo "Not installed: $$package; the tests that need it wait" >&2; \
+		done; \
 	fi
 
 # Debian and Ubuntu keep the half of venv that brings pip in a package of its own.

@@ -8,6 +8,7 @@ import argparse
 import sys
 from contextlib import ExitStack
 
+import console
 import http_rows
 import jobs
 import mcp_rows
@@ -27,6 +28,7 @@ MEASURES = {
     "jobs": jobs.jobs,
     "http": http_rows.http,
     "mcp": mcp_rows.over_http,
+    "console": console.console,
 }
 NAMES = ("invoke", "crowd", "list", *MEASURES)
 

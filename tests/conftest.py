@@ -22,11 +22,11 @@ from tests.servers import Postgres, Redis, postgres, redis
 from toolgate.store.database import open_store
 
 copy_schemas()
-pytest_plugins = ["tests.needs", "tests.matrix", "tests.unsteady"]
+pytest_plugins = ["tests.needs", "tests.matrix", "tests.order", "tests.unsteady"]
 
 # A shared machine's clock proves nothing about an example, nor about how quickly one is made up. CI takes the same examples
 # each time, so that what it says is about the change; whoever works on it takes new ones.
-for profile, examples in (("quick", 15), ("matrix", 75)):
+for profile, examples in (("quick", 10), ("matrix", 75)):
     settings.register_profile(
         profile,
         max_examples=examples,

@@ -1,4 +1,4 @@
-"""How many random examples a property is tried on: by the profile, 25 in `make test` and 400 in `make test-matrix`."""
+"""How many random examples a property is tried on: by the profile, 10 in `make test` and 75 in `make test-matrix`."""
 
 from hypothesis import settings
 

@@ -23,8 +23,8 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
@@ -44,6 +44,7 @@ SCRIPT = Path(sys.executable).with_name("toolgate")
 ROOT = Path(__file__).resolve().parent.parent
 MOST = 1_000_000
 """Bytes of a request."""
+END_SECONDS = 60.0
 
 
 class Forked:
@@ -53,6 +54,10 @@ class Forked:
         self.pid = pid
         self.returncode: int | None = None
         self._status = status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
     def poll(self) -> int | None:
         return self._ended(0)
@@ -64,8 +69,7 @@ class Forked:
         return code
 
     def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def _ended(self, seconds: float) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], seconds)[0]:
@@ -127,6 +131,32 @@ def run(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(words, status, out.read(), err.read())
+
+
+@contextmanager
+def reading(
+    *words: str, folder: Path, environment: Mapping[str, str] | None = None, errors: int | None = None, code: str = ""
+) -> Iterator[tuple[Forked, IO[str]]]:
+    """Starts `toolgate`, or the code, and gives what it writes to be read; it is killed at the end. `errors`: the stream for
+    its stderr, if that is to be seen."""
+    environment = os.environ if environment is None else environment
+    read, write = os.pipe()
+    with os.fdopen(read, encoding="utf-8") as said, Path(os.devnull).open("r+b") as nothing:
+        try:
+            streams = nothing.fileno(), write, nothing.fileno() if errors is None else errors
+            process = start(words, folder=folder, environment=environment, streams=streams, code=code)
+        finally:
+            os.close(write)
+        try:
+            yield process, said
+        finally:
+            process.kill()
+            process.wait(END_SECONDS)
+
+
+def module(name: str) -> str:
+    """The code that runs a module of the tests as `python -m` does."""
+    return f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); runpy.run_module({name!r}, {{}}, '__main__', True)"
 
 
 def is_alike(environment: Mapping[str, str]) -> bool:

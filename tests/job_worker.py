@@ -7,11 +7,11 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from toolgate import App, tool
 from toolgate.pipeline.context import InvokeContext
 
@@ -88,10 +88,11 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.job_worker", *self._words], cwd=ROOT, stdout=log, stderr=log
-            )
+        with self.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            self.process = forked.start(
+                self._words, folder=ROOT, environment=os.environ, code=forked.module("tests.job_worker"),
+                streams=(nothing.fileno(), log.fileno(), log.fileno()),
+            )  # fmt: skip
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -13,6 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.serving import Site
 from toolgate import App
 from toolgate.model import Actor
+from toolgate.network.tls import tls
 
 ERAS = ("legacy", "2026-07-28")
 """How the SDK's client is told which protocol to speak."""
@@ -27,7 +28,7 @@ async def key_for(app: App, actor: Actor, **terms: Any) -> str:
 async def connected(site: Site, key: str | None, era: str, **abilities: Any) -> AsyncIterator[Client]:
     """A client that has this key and can do this much."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=60, verify=tls()) as http:
         transport = streamable_http_client(f"http://{site.host}/mcp", http_client=http)
         async with Client(transport, mode=era, **abilities) as client:
             yield client

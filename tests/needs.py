@@ -74,6 +74,11 @@ def _n8n() -> bool:
     return is_installed()
 
 
+def chromium_program() -> str | None:
+    """The one without windows, where it is installed: opening a page is a quarter of the other's work for it."""
+    return shutil.which("chromium-headless-shell") or shutil.which("chromium")
+
+
 def interpreter() -> str | None:
     """A Python like ours that every user can run: ours may be in somebody's home."""
     alike = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -88,6 +93,11 @@ def _is_open(path: Path) -> bool:
 
 
 THINGS = {
+    "chromium": Thing(
+        lambda: chromium_program() is not None,
+        "apt-get install chromium-headless-shell, or chromium where there is no such package",
+        ("chromium-headless-shell",),
+    ),
     "bubblewrap": Thing(
         # Where Toolgate looks, which is not PATH.
         lambda: shutil.which("bwrap", path=PLACES) is not None, "apt-get install bubblewrap", ("bubblewrap",)
@@ -98,6 +108,7 @@ THINGS = {
         lambda: _runs("/usr/bin/python3", "-m", "pip", "--version"), "apt-get install python3-pip", ("python3-pip",)
     ),
     "systemd": Thing(_on_path("systemd-analyze"), "apt-get install systemd", ("systemd",)),
+    "tmux": Thing(_on_path("tmux"), "apt-get install tmux", ("tmux",)),
     "curl": Thing(_on_path("curl"), "apt-get install curl", ("curl",)),
     "docker": Thing(_docker, "apt-get install docker.io, then run them as root or as somebody who may use the engine"),
     "n8n": Thing(_n8n, "make test-n8n, which installs it from npm: 3 GB, ten minutes"),

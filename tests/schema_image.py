@@ -1,12 +1,12 @@
 """Databases of tests. Thousands of tests open a new one, so each process has the migrations make its schema once, and begins
-the next ones, in files and in memory, with a copy of that. Whatever a test starts in a process of its own makes its schema
-itself."""
+the next ones, in files and in memory, with a copy of that. Nor does it wait for the disk, which only a power cut would show.
+Whatever a test starts in a process of its own makes its schema itself, and waits."""
 
 import sqlite3
 import threading
 from pathlib import Path
 
-from toolgate.store import migrate
+from toolgate.store import migrate, sqlite
 from toolgate.store.sqlite import SqliteStore
 
 MEMORY = ":memory:"
@@ -48,3 +48,4 @@ def copy_schemas() -> None:
     """From now on, in this process."""
     SqliteStore._connect = _connect_and_keep_image  # type: ignore[method-assign]
     SqliteStore._open_file = _open_copy  # type: ignore[method-assign]
+    sqlite.PRAGMAS += ("synchronous = OFF",)

@@ -29,7 +29,7 @@ LONGEST_COMMAND_SECONDS = 900
 
 SESSION: tuple[tuple[str, str], ...] = (
     # what is waited for, what is typed then
-    (PROMPT, "make run\n"),
+    (PROMPT, "make tour\n"),
     *((("q Enter: quit]", "\n"),) * 4),
     (PROMPT, ". .venv/bin/activate\n"),
     (PROMPT, "mkdir -p ../demo/.toolgate/tools && cd ../demo\n"),

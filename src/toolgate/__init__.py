@@ -31,15 +31,15 @@ if TYPE_CHECKING:
         UnitCost,
     )
     from toolgate.pipeline.context import InvokeContext
-    from toolgate.pipeline.hooks import Hook
+    from toolgate.pipeline.hooks import Hook, PromptDraft
     from toolgate.registry.decorator import tool
     from toolgate.settings import Settings
 
 __all__ = [
     "Actor", "Answer", "App", "ApprovalRequest", "Auth", "CacheRule", "CallError", "Capability", "Cost",
     "DefinitionError", "ErrorCase", "Example", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Job",
-    "JobContext", "Operation", "Outcome", "PermanentFailure", "RateLimit", "Retry", "Settings", "SettingsError",
-    "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "job_handler", "tool",
+    "JobContext", "Operation", "Outcome", "PermanentFailure", "PromptDraft", "RateLimit", "Retry", "Settings",
+    "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "job_handler", "tool",
 ]  # fmt: skip
 __version__ = VERSION
 
@@ -52,7 +52,7 @@ _HOMES = {
     ),
     "toolgate.jobs.handlers": ("JobContext", "PermanentFailure", "job_handler"),
     "toolgate.jobs.job": ("Job",),
-    "toolgate.pipeline.hooks": ("Hook",),
+    "toolgate.pipeline.hooks": ("Hook", "PromptDraft"),
     "toolgate.model": (
         "Actor", "Auth", "CacheRule", "Capability", "Cost", "ErrorCase", "Example", "Operation", "Outcome", "RateLimit",
         "Retry", "Tool", "UnitCost",

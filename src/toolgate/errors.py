@@ -17,6 +17,7 @@
     ├── PolicyError                the policy or its data can't be used (gates.policy)
     ├── ApprovalError              an approval or grant can't be given, answered or found (gates.approval)
     ├── NotUndone                  a call can't be undone (undo)
+    ├── FeedbackRefused            feedback, or the answer to a suggestion, that is not taken (learning)
     ├── MissingExtra               an optional part is not installed, with the command that installs it (extras)
     ├── KeyRefused                 an API key can't be made or revoked
     ├── SignInRefused              a sign-in link can't be made, or a browser's session ended
@@ -356,6 +357,10 @@ class KeyRefused(ToolgateError):
 
 class SignInRefused(ToolgateError):
     """The sign-in link can't be made, or the session can't be ended."""
+
+
+class BundleRefused(ToolgateError):
+    """The bundle of an organisation is refused."""
 
 
 class NotServing(ToolgateError):

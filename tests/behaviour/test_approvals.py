@@ -610,3 +610,28 @@ async def test_the_name_of_a_secret_is_shown_to_the_person_and_its_value_to_nobo
         await app.approvals.answer(id, True, actor=BOSS)
         assert (await app.approvals.resume(id, actor=BOSS)).ok
         assert work.ran[0]["password"] == "correct horse battery"
+
+
+async def test_those_that_wait_are_counted_until_they_are_answered(database: str, tmp_path: Path) -> None:
+    @tool(tier="external_api")
+    async def pay(amount: int) -> int:
+        """Pay somebody."""
+        return amount
+
+    eve = Actor("globex", user="eve")
+    async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
+        app.register(pay)
+        assert await app.approvals.waiting(None) == (0, None)
+        asked = [(await app.invoke("pay", {"amount": at}, actor=actor)).pending for at, actor in enumerate((ADA, BOSS, eve))]
+        ids = [one.id for one in asked if one is not None]
+        first, *_ = await app.approvals.list(state=None, all_tenants=True)
+
+        async def counted(tenant: str | None, user: str | None = None) -> int:
+            return (await app.approvals.waiting(tenant, user=user)).number
+
+        everybody = await app.approvals.waiting(None)
+        assert (everybody.number, everybody.oldest) == (3, first.request.created_at)
+        assert [await counted(ADA.tenant), await counted(ADA.tenant, ADA.user), await counted("globex")] == [2, 1, 1]
+        assert [await counted("globex", ADA.user), await counted("nobody")] == [0, 0]
+        await app.approvals.answer(ids[0], False, actor=BOSS)
+        assert [await counted(ADA.tenant), await counted(ADA.tenant, ADA.user), await counted(None)] == [1, 0, 2]

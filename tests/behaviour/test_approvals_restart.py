@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.behaviour.test_mcp_tasks_processes import Servers
 from tests.serving import META
-from tests.terminal import SCRIPT, SECONDS, Done, Terminal
+from tests.terminal import SECONDS, Done, Terminal
 
 pytestmark = pytest.mark.requirement("TIER-6", "TIER-9")
 
@@ -127,13 +128,11 @@ def test_a_call_that_is_killed_after_it_began_is_not_made_again(servers: Servers
     words = ("call", "risky", "text=slow", *who, "--json")
     id = terminal.run(*words).json["pending"]["id"]
     servers.answer("approve", id)
-    running = subprocess.Popen([SCRIPT, *words], cwd=terminal.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + SECONDS
-    while not servers.did:
-        assert running.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    running.kill()
-    running.wait(SECONDS)
+    with forked.reading(*words, folder=terminal.folder) as (running, _):
+        while not servers.did:
+            assert running.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
     servers.let()
     while (again := terminal.run(*words)).code == 1 and "still runs" in again.out:  # until its process counts as dead
         assert time.monotonic() < deadline

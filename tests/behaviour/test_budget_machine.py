@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
+from tests.examples import at_most
 from tests.till import CENT, Till, opened_till, tool
 from toolgate.errors import Denied
 from toolgate.gates.quota.budget_accounts import new_budget
@@ -153,5 +154,5 @@ async def _begin(till: Till, call: str) -> None:
     await till.store.append_durably(Start())
 
 
-Money.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+Money.TestCase.settings = settings(at_most(25), stateful_step_count=30)
 TestMoney = Money.TestCase

@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.builtin_tools import ALIASES, BUILTIN
+from tests.builtin_tools import ALIASES, BUILTIN, INTERNAL
 from tests.loopback import Asked, Said, Site, site
 from tests.terminal import Terminal
-from toolgate import App, Example, Outcome
+from toolgate import Actor, App, Example, Outcome
 from toolgate.model import Entry
 from toolgate.registry.compile import DefinitionRules
 from toolgate.registry.export import count_tokens, is_exact, mcp_definition
@@ -36,13 +36,15 @@ EXAMPLES = [
     for name, entry in sorted(LOADED.items())
     for number, example in enumerate(entry.tool.examples)
 ]
-NEVER_FAIL = {"echo", "response"}
+NEVER_FAIL = {"echo", "response", "search_tools", "describe_tool"}
 NOT_HERE = {"docker_run", "npm_install"}
 """Tools whose examples need what a machine may not have."""
 BEFORE: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "document_query": [("document_ingest", {"path": "vacation.md"})],
 }
 """Calls that an example follows on."""
+PERSONAS = {"register_tool": "builder"}
+"""Examples that need a persona with a permission."""
 CREDENTIALS = (
     "STRIPE_SECRET_KEY", "SENDGRID_API_KEY", "VERCEL_TOKEN", "NETLIFY_AUTH_TOKEN", "SUPABASE_KEY", "SUPABASE_ACCESS_TOKEN",
     "MODEL_API_KEY",
@@ -135,6 +137,7 @@ async def app(tmp_path: Path, services: Site, monkeypatch: pytest.MonkeyPatch) -
     }
     async with App.open(home=tmp_path / "home", entry_points=False, **settings) as app:
         app.approvals.add_approver(lambda _request: True)
+        await app.policy.allow_adding_tools("builder")
         yield app
 
 
@@ -142,6 +145,7 @@ async def app(tmp_path: Path, services: Site, monkeypatch: pytest.MonkeyPatch) -
 def test_the_tools_are_those_that_were_promised() -> None:
     assert set(LOADED) == BUILTIN
     assert {name: entry.tool.alias_of for name, entry in LOADED.items() if entry.tool.alias_of} == ALIASES
+    assert {name for name, entry in LOADED.items() if entry.internal} == INTERNAL
 
 
 @pytest.mark.parametrize("name", sorted(LOADED))
@@ -157,7 +161,7 @@ def test_every_tool_is_documented(name: str) -> None:
     assert page.startswith(f"# {name}\n")
 
 
-@pytest.mark.parametrize("name", sorted(LOADED))
+@pytest.mark.parametrize("name", sorted(LOADED.keys() - INTERNAL))
 @pytest.mark.requirement("TOOL-1")
 def test_no_definition_costs_a_model_much_to_read(name: str) -> None:
     assert is_exact()
@@ -166,7 +170,8 @@ def test_no_definition_costs_a_model_much_to_read(name: str) -> None:
 
 async def run(app: App, services: Site, work: Path, name: str, example: Example) -> Outcome:
     arguments = json.loads(json.dumps(example.arguments).replace(PUBLIC, services.url))
-    return await app.invoke(name, arguments, workspace=work)
+    actor = Actor(persona=PERSONAS.get(name))
+    return await app.invoke(name, arguments, actor=actor, workspace=work, internal=name in INTERNAL)
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES)

@@ -260,6 +260,24 @@ def test_approving_for_a_while_grants_it(terminal: Terminal) -> None:
     assert ran(terminal) == ["a", "b"]
 
 
+def test_a_grant_is_for_the_approved_arguments_and_so_many_calls(terminal: Terminal) -> None:
+    id = pending(terminal("call", "send", "to=a", "--json"))
+    assert "--same-arguments is for grants" in terminal("approvals", "approve", id, "--same-arguments").err
+    assert "--uses is for grants" in terminal("approvals", "approve", id, "--uses", "2").err
+    assert terminal("approvals", "approve", id, "--for", "1h", "--same-arguments", "--uses", "1", "--run").code == 0
+    assert [terminal("call", "send", f"to={to}").code for to in ("b", "a", "a")] == [3, 0, 3]
+    listed = terminal("grants", "list").out
+    assert all(words in listed for words in ("exhausted", '"to":"a"', "1 use of 1"))
+    made = terminal("grants", "add", "send", "--for", "1h", "--uses", "2", "--args", '{"to": "c"}')
+    assert "send with these arguments to user local until" in made.out
+    assert "at most 2 calls" in made.out
+    assert [terminal("call", "send", f"to={to}").code for to in ("d", "c")] == [3, 0]
+    refused = terminal("grants", "add", "send", "--for", "1h", "--args", '{"two": "c"}')
+    assert (refused.code, "cannot be granted" in refused.err) == (1, True)
+    assert terminal("grants", "add", "send", "--for", "1h", "--uses", "0").code == 2
+    assert ran(terminal) == ["a", "a", "c"]
+
+
 # -- toolgate call
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from tests.teletype import Teletype
 from tests.terminal import SCRIPT, Terminal
+from toolgate import App
+from toolgate.app.checks import Check, installation
 
 
 @pytest.fixture
@@ -413,3 +416,22 @@ def test_an_event_stream_is_asked_and_only_its_own_line_turns(terminal: Terminal
     done = terminal("doctor", "--json")
     assert [one["name"] for one in done.json["checks"] if one["status"] == "fault"] == ["events"]
     assert "hunter2" not in done.out + done.err
+
+
+@pytest.mark.requirement("DOOR-4")
+def test_a_check_that_breaks_hides_nothing_that_the_others_found(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_app: App) -> AsyncIterator[Check]:
+        yield Check("audit log", "ok", "as far as it came")
+        raise PermissionError(13, "the pipe is shut")
+
+    rest = [(name, broken if name == "audit log" else check) for name, check in installation.CHECKS]
+    monkeypatch.setattr(installation, "CHECKS", rest)
+    done = terminal("doctor", "--json")
+    assert done.code == 1
+    said = [one for one in done.json["checks"] if one["name"] == "audit log"]
+    assert [one["status"] for one in said] == ["ok", "fault"]
+    assert "PermissionError" in said[1]["message"]
+    assert "the pipe is shut" in said[1]["message"]
+    assert done.json["checks"][-1]["name"] != "audit log"

@@ -135,7 +135,7 @@ def test_a_call_is_queued_run_by_a_worker_and_shown(terminal: Terminal) -> None:
     assert all(word in listed.out for word in (found[1], "queued", "execute_tool", "default/local", "sell"))
     worked = terminal("worker", "--once")
     assert (worked.code, worked.out, ran(terminal)) == (0, "", ["tea"])
-    assert "Worker started: 8 jobs at once, of the types execute_tool" in worked.err
+    assert "Worker started: 8 jobs at once, of the types agent_run, execute_tool" in worked.err
     assert re.search(rf"done  execute_tool sell  {found[1]}  default  \d+ ms", worked.err), worked.err
     assert "Worker stopped after 1 attempt" in worked.err
     shown = terminal("jobs", "show", found[1][:20])

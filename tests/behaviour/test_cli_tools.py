@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builtin_tools import ALIASES, BUILTIN, SHIPPED
+from tests.builtin_tools import ALIASES, BUILTIN, INTERNAL, SHIPPED
 from tests.terminal import Terminal
+from toolgate.model import DISCOVERY_TOOLS
 
 TOOLS = """
     from toolgate import Capability, Cost, tool
@@ -182,9 +183,10 @@ def test_tokens_are_drawn_as_bars_by_cost(equipped: Terminal) -> None:
     assert done.lines[:2] == ["Token Cost Breakdown:", ""]
     rows = [re.fullmatch(r"(\S+) +([█░]{40}) (\d+)( \(declared 320\))?", line) for line in done.lines[2:-2]]
     found = [(row[1], len(row[2].rstrip("░")), int(row[3])) for row in rows if row]
-    assert len(found) == len(rows) == len(SHIPPED) - len(ALIASES)
+    assert len(found) == len(rows) == len(SHIPPED - INTERNAL - DISCOVERY_TOOLS) - len(ALIASES)
     assert [tokens for _, _, tokens in found] == sorted((tokens for _, _, tokens in found), reverse=True)
-    assert {name for name, _, _ in found} == SHIPPED - ALIASES.keys() - {"timestamp"} | {"weather"}
+    listed = SHIPPED - INTERNAL - DISCOVERY_TOOLS - ALIASES.keys() - {"timestamp"} | {"weather"}
+    assert {name for name, _, _ in found} == listed
     assert all(filled == round(tokens / 1000 * 40) for _, filled, tokens in found)
     total = sum(tokens for _, _, tokens in found)
     assert done.lines[-1] == f"Total: {total} tokens (~${total / 1_000_000:.4f})"
@@ -208,7 +210,8 @@ def test_the_price_of_tokens_is_a_setting_and_a_large_tool_fills_its_bar(equippe
     first = done.lines[2].split()
     assert (first[0], first[1]) == ("large", "█" * 40)
     total = int(re.findall(r"Total: (\d+)", done.out)[0])
-    assert f"(~${total / 1000:.4f})" in done.lines[-1]
+    assert f"(~${total / 1000:.4f})" in done.lines[-2]
+    assert done.lines[-1].startswith("Discovery is on: a model is listed 3 tools of")
 
 
 # -- switches
@@ -318,7 +321,7 @@ def test_search_knows_only_what_the_actor_has(equipped: Terminal) -> None:
     assert "weather" not in [tool["name"] for tool in found]
     nothing = equipped("tools", "search", "qqqq")
     assert (nothing.code, nothing.out) == (0, "")
-    assert "No tool was found" in nothing.err
+    assert "Nothing fits" in nothing.err
 
 
 @pytest.mark.requirement("TOOL-6")
@@ -330,7 +333,8 @@ def test_definitions_are_exported_in_the_shape_asked_for(equipped: Terminal, sha
     equipped("tools", "disable", "echo")
     found = equipped("tools", "export", "--format", shape, "--json").json
     tools = [tool.get("function", tool) for tool in found]
-    assert [tool["name"] for tool in tools] == sorted(SHIPPED - ALIASES.keys() - {"echo"} | {"weather"})
+    listed = SHIPPED - INTERNAL - DISCOVERY_TOOLS - ALIASES.keys() - {"echo"} | {"weather"}
+    assert [tool["name"] for tool in tools] == sorted(listed)
     (weather,) = [tool for tool in tools if tool["name"] == "weather"]
     assert weather[schema]["properties"]["city"]["type"] == "string"
     assert json.loads(equipped("tools", "export", "--format", shape).out) == found

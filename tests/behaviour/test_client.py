@@ -69,6 +69,9 @@ async def test_a_program_does_the_same_with_a_client_as_with_an_app(app: App, si
             3, 4, "success", "VALIDATION_ERROR", "TOOL_NOT_FOUND", "run",
         ]  # fmt: skip
         assert [one.name for one in await client.tools.list()] == [one.name for one in await app.tools.list(ANN)]
+    async with await client_of(app, site, "admin") as admin:
+        told, made = await admin.tools.prompt("json"), await app.tools.prompt(ANN, style="json")
+        assert (told.text, told.tokens, told.definitions) == (made.text, made.tokens, [])
 
 
 @pytest.mark.requirement("DOOR-5")
@@ -83,6 +86,31 @@ async def test_a_call_that_waits_is_answered_and_goes_on(app: App, site: Site) -
             assert answered.approval.state == "approved"
         outcome = (await agent.approvals.resume(waiting.pending.id)).outcome
         assert outcome is not None and outcome.output == 5
+
+
+@pytest.mark.requirement("DOOR-5", "POL-9")
+async def test_an_operator_is_given_a_suggestion_and_tries_it(app: App, site: Site) -> None:
+    await app.invoke("add", {"a": 1, "b": 2}, actor=ANN)
+    async with await client_of(app, site, "operator") as client:
+        found = await client.policy.suggest(persona="analyst", days=7)
+        assert [(one.tenant, one.persona, [use.tool for use in one.used]) for one in found.personas] == [
+            ("acme", "analyst", ["add"])
+        ]
+        assert (await client.policy.replay(data=found.data)).same == 1
+    async with await client_of(app, site, "admin") as admin:
+        with pytest.raises(RequestRefused, match="operator"):
+            await admin.policy.suggest()
+
+
+@pytest.mark.requirement("DOOR-5", "FLOW-1")
+async def test_a_host_says_what_its_user_typed(app: App, site: Site) -> None:
+    async with await client_of(app, site, "caller") as agent:
+        with pytest.raises(RequestRefused, match="speak for the user"):
+            await agent.say("chat", "pay 5")
+    _, key = await app.keys.create("host", ANN, may_speak=True)
+    async with AsyncClient.open(f"http://{site.host}", key=key) as host:
+        assert (await host.say("chat", "pay 5")).tokens == 2
+        assert not (await host.say("chat", "pay 5")).is_new
 
 
 @pytest.mark.requirement("DOOR-5")

@@ -10,7 +10,7 @@ import pytest
 from tests.terminal import Terminal
 from tests.till import CENT, Till, opened_till
 from toolgate import Actor, App, Cost, InvokeContext, tool
-from toolgate.gates.quota.budget_accounts import costs, zone
+from toolgate.gates.quota.budget_accounts import costs, counted_since, zone
 from toolgate.model import UnitCost
 from toolgate.store.budgets import By
 from toolgate.store.database import LogRow, Transaction
@@ -158,6 +158,49 @@ async def test_costs_are_summed_by_whatever_is_asked(database: str, tmp_path: Pa
         assert await app.budgets.costs("tool", since=datetime.now(UTC) + timedelta(hours=1)) == []
 
 
+async def test_costs_begin_with_the_hour_and_those_of_users_with_the_day(database: str, tmp_path: Path) -> None:
+    async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        moments = (today - timedelta(hours=20), today - timedelta(hours=19, minutes=50), today - timedelta(hours=18))
+        for moment in moments:
+            await app.parts.store.append_durably(Ended(moment))
+        since = today - timedelta(hours=19, minutes=55)
+
+        async def calls(by: By) -> int:
+            return sum(line.calls for line in await app.budgets.costs(by, since=since))
+
+        assert [await calls(by) for by in ("tool", "persona", "tenant", "day")] == [3] * 4
+        assert sum(line.calls for line in await app.budgets.costs("tool", since=since + timedelta(hours=1))) == 1
+        assert await calls("user") == 3
+        assert [counted_since(since), counted_since(since, is_daily=True)] == [moments[0], today - timedelta(days=1)]
+
+
+async def test_costs_that_are_not_counted_yet_are_said_to_be_missing(database: str, tmp_path: Path) -> None:
+    async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
+        await open_shop(app)
+        for _ in range(3):
+            await app.invoke("buy", actor=ANN)
+        await app.flush()
+        assert await app.budgets.costs("tool", max_rows=0) == []
+        assert (await app.statistics.up_to()).behind > 0
+        assert [line.calls for line in await app.budgets.costs("tool")] == [3]
+        assert (await app.statistics.up_to()).behind == 0
+
+
+async def test_the_use_of_tenants_is_that_of_their_personas(database: str, tmp_path: Path) -> None:
+    async with App.open(home=tmp_path, database_url=database, entry_points=False) as app:
+        await open_shop(app)
+        for actor in (ANN, ANN, EVE, Actor("acme", user="bob")):
+            await app.invoke("buy", actor=actor)
+        await app.statistics.catch_up()
+        since = datetime.now(UTC) - timedelta(days=3)
+        found = await app.budgets.use_of_tenants(["globex", "acme", "nobody"], since=since)
+        assert {(line.tenant, line.name): (line.calls, line.nano) for line in found} == {
+            ("globex", None): (1, 10 * CENT), ("acme", "analyst"): (2, 20 * CENT), ("acme", None): (1, 10 * CENT),
+        }  # fmt: skip
+        assert await app.budgets.use_of_tenants([], since=since) == []
+
+
 class Ended:
     """A call that ended at some moment and cost a cent."""
 
@@ -170,7 +213,7 @@ class Ended:
 
 
 async def by_day(till: Till, place: str) -> list[tuple[str | None, int]]:
-    return [(line.name, line.calls) for line in await costs(till.store, zone(place), "day", LONG_AGO, None)]
+    return [(line.name, line.calls) for line in await costs(till.store, zone(place), "day", LONG_AGO, None, None)]
 
 
 async def test_days_are_those_of_the_time_zone(database: str) -> None:

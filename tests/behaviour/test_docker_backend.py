@@ -229,15 +229,29 @@ async def test_it_is_nobody_and_knows_nothing_of_the_host(docker: Docker, monkey
     assert (lines["NoNewPrivs"].strip(), lines["Seccomp"].strip()) == ("1", "2")
 
 
+TWO_EAT = """
+import os
+order, answer = os.pipe(), os.pipe()
+if not os.fork():
+    os.read(order[0], 1)
+    eaten = bytearray({0} << 20)
+    os._exit(os.write(answer[1], b"eaten") - 5)
+os.close(answer[1])
+eaten = bytearray({0} << 20)
+print("one has it", flush=True)
+os.write(order[1], b"eat")
+print("both have it" if os.read(answer[0], 5) else "the other was killed", flush=True)
+"""
+"""The second begins when the first has its memory, which goes on having it until the second has it too or is dead."""
+
+
 @pytest.mark.requirement("SBX-2")
 async def test_memory_of_all_its_processes_together_is_held(docker: Docker) -> None:
-    eat = "x = bytearray({} << 20); print('had', flush=True); import time; time.sleep(1.5)"
     limits = ResourceLimits(seconds=20, memory=128 * MB)
-    few = await docker.run(IMAGE, ["python3", "-c", eat.format(60)], limits)
-    assert few.stdout == "had\n"
-    both = f'python3 -c "{eat.format(90)}" & python3 -c "{eat.format(90)}" & wait'
-    many = await docker.run(IMAGE, ["bash", "-c", both], limits)
-    assert many.stdout.count("had") < 2
+    few = await docker.run(IMAGE, ["python3", "-c", TWO_EAT.format(40)], limits)
+    assert (few.stdout, few.stopped) == ("one has it\nboth have it\n", None)
+    many = await docker.run(IMAGE, ["bash", "-c", 'python3 -c "$0"; sleep 60', TWO_EAT.format(90)], limits)
+    assert many.stdout.startswith("one has it\n") and "both" not in many.stdout
     assert many.stopped == "memory"
 
 

@@ -136,8 +136,9 @@ async def test_who_was_not_given_the_right_cannot_register_and_the_attempt_is_on
     [
         ({"kind": "local"}, "kind"),
         ({"kind": "nowhere"}, "kind"),
-        ({"kind": "mcp"}, "kind"),
-        ({"kind": "mcp", "target": "http://127.0.0.1:1/mcp"}, "kind"),
+        ({"kind": "mcp"}, "mcp"),
+        ({"kind": "sandbox"}, "program"),
+        ({"mcp": {"url": "https://mcp.example/", "tool": "say"}}, "mcp"),
         ({"requires_auth": {"config_key": "STRIPE"}}, "requires_auth"),
         ({"name": "a b"}, "name"),
         ({"name": "echo"}, "name"),
@@ -189,7 +190,10 @@ async def test_neither_the_tenant_nor_the_source_is_the_callers_to_choose() -> N
     async with memory_app() as app:
         app.add_runner("loud", LoudRunner(), tier="read_only")
         await app.policy.allow_adding_tools("builder")
-        made = await app.tools.add_dynamic({**FIELDS, "tenant": "globex", "source": "builtin"}, BUILDER)
+        with pytest.raises(DefinitionError) as caught:
+            await app.tools.add_dynamic({**FIELDS, "tenant": "globex", "source": "builtin"}, BUILDER)
+        assert sorted(fault.path for fault in caught.value.faults) == ["source", "tenant"]
+        made = await app.tools.add_dynamic(FIELDS, BUILDER)
         assert (made.tenant, made.source) == ("acme", "dynamic")
         assert not await seen(app, OTHER)
 
@@ -212,13 +216,11 @@ async def test_it_can_be_switched_off_like_any_other_for_its_tenant_and_for_a_pe
 
 
 @pytest.mark.requirement("REG-4")
-@pytest.mark.parametrize("how", ["registered so", "by settings"])
-async def test_one_that_is_disabled_from_the_start_stays_so(how: str) -> None:
-    off: dict[str, Any] = {"tools": {"shout": {"enabled": False}}} if how == "by settings" else {}
-    async with memory_app(**off) as app:
+async def test_one_that_settings_disable_is_so_from_the_start() -> None:
+    async with memory_app(tools={"shout": {"enabled": False}}) as app:
         app.add_runner("loud", LoudRunner(), tier="read_only")
         await app.policy.allow_adding_tools("builder")
-        await app.tools.add_dynamic({**FIELDS, "enabled": how == "by settings"}, BUILDER)
+        await app.tools.add_dynamic(FIELDS, BUILDER)
         assert not await seen(app, BUILDER)
 
 
@@ -261,3 +263,25 @@ async def test_a_name_that_a_program_takes_later_is_the_programs(database: str, 
         assert [problem.where for problem in app.tools.problems] == ["dynamic tool shout of tenant acme"]
         await app.refresh()
         assert len(app.tools.problems) == 1
+
+
+@pytest.mark.parametrize("change", [None, {"tenant": "globex"}, {"tenant": None}, {"source": "builtin"}, {"name": "other"}])
+async def test_a_record_that_contradicts_itself_is_a_problem_and_no_tool(
+    change: dict[str, Any] | None, database: str, tmp_path: Path
+) -> None:
+    async with loud_app(database, tmp_path) as app:
+        await app.policy.allow_adding_tools("builder")
+        for name in ("shout", "cry"):
+            await app.tools.add_dynamic({**FIELDS, "name": name}, BUILDER)
+        made = json.loads(app.tools.get("shout", BUILDER).tool.model_dump_json())
+        await app.parts.store.transact(rewritten([] if change is None else {**made, **change}))
+    async with loud_app(database, tmp_path) as app:
+        for actor in (BUILDER, Actor(tenant="globex", persona="builder")):
+            own = {tool.name for tool in await app.tools.list(actor) if tool.name in ("shout", "cry", "other")}
+            assert own == ({"cry"} if actor is BUILDER else set())
+        assert any("dynamic tool shout of tenant" in problem.where for problem in app.tools.problems)
+
+
+def rewritten(definition: Any) -> Transaction[Rows]:
+    text = json.dumps(definition)
+    return (yield "UPDATE dynamic_tools SET definition = :text WHERE name = 'shout' RETURNING name", {"text": text})

@@ -1,5 +1,6 @@
 """Lists of what people govern, page by page, and summaries of usage, on every database."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -98,3 +99,30 @@ async def test_keys_are_listed_page_by_page(database: str, tmp_path: Path) -> No
             found += [key.id for key in page]
             after = page[-1].id
         assert found == made
+
+
+@pytest.mark.requirement("DOOR-1")
+async def test_keys_and_schedules_are_found_by_state_and_by_any_text_in_their_name(database: str, tmp_path: Path) -> None:
+    async with opened(database, tmp_path) as app:
+        keys = [(await app.keys.create(name, ANN))[0] for name in ("Mail 50", "mail_box", "third")]
+        await app.keys.revoke(keys[2].id, by=ANN)
+        await app.keys.create("brief", ANN, lasting=timedelta(milliseconds=1))
+        await asyncio.sleep(0.002)
+
+        async def named(text: str) -> list[str]:
+            return [key.name for key in await app.keys.list("acme", named=text)]
+
+        assert await named("MAIL") == ["Mail 50", "mail_box"]
+        assert (await named("%"), await named("_"), await named("\\"), await named("l_b")) == (
+            [], ["mail_box"], [], ["mail_box"],
+        )  # fmt: skip
+        for state, expected in (("valid", 2), ("revoked", 1), ("expired", 1)):
+            assert len(await app.keys.list("acme", state=state)) == expected, state  # type: ignore[arg-type]
+        assert [key.name for key in await app.keys.list("acme", state="valid", named="box", limit=5)] == ["mail_box"]
+        for name in ("morning", "evening"):
+            await app.schedules.add("@daily", "ask", {}, name=name, actor=ANN)
+        await app.schedules.pause("morning", actor=ANN)
+        assert [one.name for one in await app.schedules.list(actor=ANN, state="paused")] == ["morning"]
+        assert [one.name for one in await app.schedules.list(actor=ANN, named="EVEN")] == ["evening"]
+        assert await app.schedules.list(actor=ANN, state="paused", named="even") == []
+        assert await app.schedules.list(actor=EVE, all_users=True, named="even") == []

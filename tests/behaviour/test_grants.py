@@ -244,15 +244,15 @@ async def test_what_would_cover_a_call_can_be_seen_without_using_it() -> None:
     work = Workshop()
     async with work.move_into(memory_app()) as app:
         letter, file = app.parts.catalog.resolve("send", "acme"), app.parts.catalog.resolve("delete_file", "acme")
-        call, price = Call("c", "send", {}, ADA), Estimate(100_000_000, "exact")
-        assert await app.parts.consent.covering(call, letter, price) is None
+        call, price, to_bob = Call("c", "send", {}, ADA), Estimate(100_000_000, "exact"), b'{"to":"bob"}'
+        assert await app.parts.consent.covering(call, letter, price, to_bob) is None
         id = await grant(app, "send", GrantTerms("user", 60, Decimal("0.15")))
-        covering = await app.parts.consent.covering(call, letter, price)
+        covering = await app.parts.consent.covering(call, letter, price, to_bob)
         assert covering is not None
         assert (covering.id, covering.uses) == (id, 0)
-        assert await app.parts.consent.covering(Call("c", "delete_file", {}, ADA), file, price) is None
+        assert await app.parts.consent.covering(Call("c", "delete_file", {}, ADA), file, price, to_bob) is None
         assert await status(app, "send") == "success"
-        assert await app.parts.consent.covering(call, letter, price) is None, "no room"
+        assert await app.parts.consent.covering(call, letter, price, to_bob) is None, "no room"
 
 
 async def test_a_grant_that_makes_no_sense_is_refused() -> None:
@@ -267,16 +267,112 @@ async def test_a_grant_that_makes_no_sense_is_refused() -> None:
         assert await app.parts.consent.grants.list("acme", active=False) == []
 
 
+async def test_a_grant_for_the_same_arguments_covers_those_alone_however_they_are_written() -> None:
+    work = Workshop()
+    async with work.move_into(memory_app()) as app:
+        id = await ask(app, arguments={"task": "ls", "times": 2})
+        terms = GrantTerms("user", 60, same_arguments=True)
+        await app.approvals.answer(id, Answer("approve", grant=terms), actor=BOSS, through="console")
+        assert (await app.invoke("run", actor=ADA, approval=id)).ok
+        assert (await app.invoke("run", {"times": 2, "task": "ls", "password": ""}, actor=ADA)).ok
+        for other in ({"task": "ls"}, {"task": "ls ", "times": 2}, {"task": "ls", "times": 2, "password": "x"}):
+            assert (await app.invoke("run", other, actor=ADA)).status == "pending", other
+        (held,) = await app.grants.list(actor=BOSS)
+        assert (held.uses, held.arguments) == (1, {"task": "ls", "times": 2, "password": ""})
+        explained = await app.explain("run", {"task": "ls", "times": 2}, actor=ADA)
+        assert explained.verdict == "run"
+        assert (await app.explain("run", {"task": "other"}, actor=ADA)).verdict == "ask"
+
+
+async def test_a_grant_for_edited_arguments_covers_what_was_approved_not_what_was_asked() -> None:
+    work = Workshop()
+    async with work.move_into(memory_app()) as app:
+        id = await ask(app, "send", {"to": "everybody"})
+        terms = GrantTerms("user", 60, same_arguments=True)
+        answer = Answer("edit", arguments={"to": "bob"}, grant=terms)
+        await app.approvals.answer(id, answer, actor=BOSS, through="console")
+        assert (await app.invoke("send", {"to": "bob"}, actor=ADA)).ok
+        assert (await app.invoke("send", actor=ADA, approval=id)).ok
+        assert (await app.invoke("send", {"to": "everybody"}, actor=ADA)).status == "pending"
+        assert work.ran == [{"to": "bob"}, {"to": "bob"}]
+
+
+async def test_a_grant_for_arguments_that_records_mask_holds_for_them_and_shows_the_mask() -> None:
+    work, secret = Workshop(), "hunter2-hunter2"
+    async with work.move_into(memory_app()) as app:
+        given = {"task": "ls", "password": secret}
+        id = await ask(app, arguments=given)
+        terms = GrantTerms("user", 60, same_arguments=True)
+        edit = Answer("edit", arguments={**given, "times": 2}, grant=terms)
+        with pytest.raises(ApprovalError, match="hold what is masked"):
+            await app.approvals.answer(id, edit, actor=BOSS, through="console")
+        await app.approvals.answer(id, Answer("approve", grant=terms), actor=BOSS, through="console")
+        assert (await app.invoke("run", given, actor=ADA, approval=id)).ok
+        assert (await app.invoke("run", given, actor=ADA)).ok
+        assert (await app.invoke("run", {"task": "ls", "password": "another"}, actor=ADA)).status == "pending"
+        (held,) = await app.grants.list(actor=BOSS)
+        assert held.uses == 1
+        assert secret not in str(held)
+
+
+async def test_arguments_are_granted_ahead_as_a_call_would_bring_them() -> None:
+    work = Workshop()
+    async with work.move_into(memory_app()) as app:
+        terms = GrantTerms("user", 60)
+        await app.grants.create("run", terms, actor=ADA, by=BOSS, arguments={"times": 3, "task": "ls"})
+        assert (await app.invoke("run", {"task": "ls", "times": 3}, actor=ADA)).ok
+        assert await status(app) == "pending"
+        with pytest.raises(ApprovalError, match="cannot be granted"):
+            await app.grants.create("run", terms, actor=ADA, by=BOSS, arguments={"tusk": "ls"})
+        with pytest.raises(ApprovalError, match="needs those of a call"):
+            await app.grants.create("run", GrantTerms("user", 60, same_arguments=True), actor=ADA, by=BOSS)
+        with pytest.raises(ApprovalError, match="destructive"):
+            await app.grants.create("delete_file", terms, actor=ADA, by=BOSS, arguments={"file": "x"})
+
+
+async def test_a_grant_covers_no_more_calls_than_its_number_however_many_call_at_once(database: str, tmp_path: Path) -> None:
+    work, more = Workshop(), Workshop()
+    async with (
+        work.move_into(App.open(database_url=database, home=tmp_path / "a")) as one,
+        more.move_into(App.open(database_url=database, home=tmp_path / "b")) as two,
+    ):
+        id = await ask(one, "send", {"to": "bob"})
+        terms = GrantTerms("user", 60, max_uses=5, same_arguments=True)
+        await one.approvals.answer(id, Answer("approve", grant=terms), actor=BOSS, through="console")
+        assert (await one.invoke("send", actor=ADA, approval=id)).ok  # which is none of the five
+        calls = [app.invoke("send", {"to": "bob"}, actor=ADA, idempotency_key=f"{app is one} {n}")
+                 for n in range(12) for app in (one, two)]  # fmt: skip
+        outcomes = await asyncio.gather(*calls)
+        assert sorted(outcome.status for outcome in outcomes) == ["pending"] * 19 + ["success"] * 5
+        assert len(work.ran) + len(more.ran) == 1 + 5
+        (held,) = await one.grants.list(actor=BOSS)
+        assert (held.uses, held.max_uses, held.is_used_up) == (5, 5, True)
+        asked = await two.explain("send", {"to": "bob"}, actor=ADA)
+        assert f"grant {held.id} is used up: it was for 5 calls" in asked.reason
+
+
+async def test_a_call_that_is_refused_later_is_not_counted(database: str, tmp_path: Path) -> None:
+    work = Workshop()
+    async with work.move_into(App.open(database_url=database, home=tmp_path)) as app:
+        await grant(app, terms=GrantTerms("user", 60, max_uses=1))
+        app.add_hook(Refuses())
+        assert [await status(app) for _ in range(3)] == ["denied"] * 3
+        (held,) = await app.grants.list(actor=BOSS)
+        assert (held.uses, held.is_used_up) == (0, False)
+
+
 @given(
     scope=st.sampled_from(["session", "user", "persona", "tenant", "world", "", None]),
     seconds=st.one_of(st.floats(), st.integers(), st.booleans(), st.text(max_size=3), st.none()),
     cap=st.one_of(st.none(), st.decimals(), st.floats(), st.integers(), st.text(max_size=3)),
+    uses=st.one_of(st.none(), st.integers(), st.floats(), st.booleans(), st.text(max_size=3)),
 )
-def test_terms_are_bounded_or_refused(scope: Any, seconds: Any, cap: Any) -> None:
+def test_terms_are_bounded_or_refused(scope: Any, seconds: Any, cap: Any, uses: Any) -> None:
     try:
-        terms = GrantTerms(scope, seconds, cap)
+        terms = GrantTerms(scope, seconds, cap, uses)
     except ApprovalError:
         return
+    assert uses is None or (type(uses) is int and 1 <= uses <= 1_000_000_000)
     assert scope in ("session", "user", "persona", "tenant")
     assert 0 < terms.seconds <= 366 * 86_400
     if cap is None:

@@ -266,6 +266,28 @@ async def test_a_grant_lets_a_tool_run_unasked_until_it_is_revoked(desk: Inbox) 
     assert len((await desk("gil", "GET", "/v1/grants?all=true")).json["items"]) == 1
 
 
+@pytest.mark.requirement("TIER-7")
+async def test_a_grant_is_for_the_same_arguments_and_so_many_calls(desk: Inbox) -> None:
+    async def paid(amount: int) -> int:
+        body = {"arguments": {"amount": amount, "to": "hal"}}
+        return (await desk("hal", "POST", "/v1/tools/pay/invoke", body)).status
+
+    await desk.add("hal", Actor("acme", user="hal"), "caller")
+    id = await desk.ask("hal", to="hal", amount=5)
+    wish = {"scope": "user", "seconds": 60, "max_uses": 1, "same_arguments": True}
+    answered = await desk("bob", "POST", f"/v1/approvals/{id}", {"verdict": "approve", "grant": wish, "run": True})
+    assert answered.json["outcome"]["status"] == "success"
+    assert [await paid(6), await paid(5), await paid(5)] == [202, 200, 202]
+    (held,) = (await desk("hal", "GET", "/v1/grants")).json["items"]
+    assert (held["uses"], held["max_uses"], held["arguments"]) == (1, 1, {"to": "hal", "amount": 5})
+    ahead = await grant(desk, "bob", user="hal", arguments={"amount": 7, "to": "hal"}, max_uses=2)
+    assert (ahead.status, await paid(7), await paid(8)) == (201, 200, 202)
+    for wrong in ({"arguments": {"amount": "many"}}, {"max_uses": 0}, {"max_uses": "1"}, {"same_arguments": True}):
+        assert (await grant(desk, "bob", user="hal", **wrong)).status == 422, wrong
+    for one in (held["id"], ahead.json["id"]):
+        await desk("bob", "DELETE", f"/v1/grants/{one}")
+
+
 @pytest.mark.requirement("TIER-10")
 async def test_nobody_grants_themselves_anything(desk: Inbox) -> None:
     assert (await grant(desk, "bob", user="bob")).status == 403

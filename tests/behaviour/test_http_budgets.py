@@ -151,6 +151,23 @@ async def test_costs_are_those_of_the_tenant(desk: Desk) -> None:
     assert ([one["name"] for one in short["lines"]], short["omitted"], short["cost_usd"]) == (["cora"], 1, 1.0)
     assert (await desk("vera", "GET", "/v1/costs?since=2100-01-01T00:00:00Z")).json["calls"] == 0
     assert (await desk("cora", "GET", "/v1/costs")).status == 403
+    assert (report["behind"], everything["behind"]) == (0, 0) and report["up_to"] is not None
+    assert report["since"].endswith("T00:00:00Z") and everything["since"].endswith(":00:00Z"), "the day, and the hour"
+
+
+@pytest.mark.requirement("COST-3")
+async def test_tenants_are_listed_with_what_they_use(desk: Desk) -> None:
+    (own,) = (await desk("vera", "GET", "/v1/tenants")).json["items"]
+    assert (own["name"], own["calls"], own["cost_usd"], own["personas"]) == ("acme", 5, 1.0, [])
+    found: dict[str, tuple[int, float]] = {}
+    cursor = ""
+    while True:
+        page = (await desk("op", "GET", f"/v1/tenants?limit=1{cursor}")).json
+        found |= {one["name"]: (one["calls"], one["cost_usd"]) for one in page["items"]}
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert (found["acme"], found["other"]) == ((5, 1.0), (2, 0.5))
 
 
 async def test_usage_counts_calls_by_their_end(desk: Desk) -> None:

@@ -1,6 +1,7 @@
 """/v1/tools: search, export, tokens, and tools that are registered at run time."""
 
 from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +114,22 @@ async def test_a_tool_is_registered_called_and_removed_in_its_tenant(desk: Desk)
     assert (await desk("bea", "DELETE", "/v1/tools/shout")).status == 204
 
 
+@pytest.mark.requirement("REG-5")
+async def test_a_registered_tool_is_replaced_on_request_and_its_faults_are_named(desk: Desk) -> None:
+    code = {"runtime": "python", "code": "def execute(args, context):\n    return 1\n"}
+    fields = {"name": "first_version", "description": "Give a number.", "kind": "sandbox", "program": code}
+    assert (await desk("bea", "POST", "/v1/tools", {**fields, "tier": "read_only"})).json["tier"] == "execute"
+    assert (await desk("bea", "POST", "/v1/tools", fields)).status == 422
+    again = await desk("bea", "POST", "/v1/tools", {**fields, "version": "2.0.0", "replace": True})
+    assert (again.status, again.json["definition"]["version"]) == (201, "2.0.0")
+    assert (await desk("bea", "DELETE", "/v1/tools/first_version")).status == 204
+    inside = {"kind": "mcp", "program": None, "mcp": {"url": "http://169.254.169.254/mcp", "tool": "x"}}
+    refused = await desk("bea", "POST", "/v1/tools", {k: v for k, v in {**fields, **inside}.items() if v is not None})
+    assert refused.status == 422 and "private network" in str(refused.json)
+    wider = await desk("bea", "POST", "/v1/tools", {**fields, "program": {**code, "allowlist": ["rm"]}})
+    assert wider.status == 422 and "commands.allow" in str(wider.json)
+
+
 @pytest.mark.requirement("DOOR-3")
 async def test_who_may_register(desk: Desk) -> None:
     for who in ("bo", "cora", "vera", "apu", "adam"):
@@ -140,3 +157,28 @@ async def test_who_may_register(desk: Desk) -> None:
 )
 async def test_a_wrong_registration_is_refused(desk: Desk, change: dict[str, Any]) -> None:
     assert (await desk("bea", "POST", "/v1/tools", {**SHOUT, **change})).status == 422
+
+
+@pytest.mark.requirement("AGENT-1", "TOOL-6")
+async def test_an_admin_sees_what_a_model_is_told(desk: Desk) -> None:
+    told = (await desk("bea", "GET", "/v1/tools/prompt?shape=anthropic")).json
+    assert told["text"].startswith("You are an agent.") and told["tokens"] > 0
+    assert all("input_schema" in one for one in told["definitions"])
+    assert "hidden_sum" not in {one["name"] for one in told["definitions"]}
+    text = (await desk("bea", "GET", "/v1/tools/prompt?style=json")).json
+    assert (text["definitions"], '"name":"add"' in text["text"]) == ([], True)
+    assert (await desk("cora", "GET", "/v1/tools/prompt")).status == 403
+    assert (await desk("bea", "GET", "/v1/tools/prompt?style=other")).status == 422
+
+
+async def test_what_is_wrong_with_prompt_files_is_for_the_operator(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "agent.system.main.md").write_text("{{secret_plan}}")
+    async with memory_app(agent={"prompts": tmp_path}) as app, serving(app) as site:
+        made = Desk(app, site)
+        await made.add("bea", Actor("acme", "builder", "bea"), "admin")
+        for path in ("/v1/tools/prompt", "/v1/tools/export"):
+            answer = await made("bea", "GET", path)
+            assert answer.status == 500
+            assert "secret_plan" not in str(answer.json) and str(tmp_path) not in str(answer.json)
+        assert "{{secret_plan}} is unknown" in caplog.text
+        await app.keys.close()

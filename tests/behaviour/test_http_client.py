@@ -374,3 +374,77 @@ def test_a_url_is_read_into_what_reads_the_same_again(rest: str, scheme: str) ->
     assert str(found).isascii()
     assert found.host
     assert 0 < found.port < 65_536
+
+
+# -- streams
+
+
+async def test_a_stream_is_given_while_it_comes_and_let_go_of_when_nobody_reads_it_any_more() -> None:
+    go_on = asyncio.Event()
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nfirst")
+        await writer.drain()
+        await go_on.wait()
+        while True:  # until nobody takes it
+            writer.write(b"second")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    async def handler(_: Asked) -> Said:
+        return Said(raw=drip)
+
+    async with site(handler) as there:
+        async with client_of(there).stream("POST", there.url, json={"k": "v"}) as stream:
+            assert stream.status == 200
+            assert await anext(stream) == b"first"
+            go_on.set()
+            assert (await anext(stream)).startswith(b"second")
+        async with asyncio.timeout(10):
+            while there.open:
+                await asyncio.sleep(0.01)
+        assert there.asked[0].json == {"k": "v"}
+        assert there.asked[0].headers["accept-encoding"] == "identity"
+
+
+async def test_a_stream_has_limits_on_time_silence_and_size() -> None:
+    async def slow(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(1_000):
+            writer.write(b"x" * 100)
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    async def handler(_: Asked) -> Said:
+        return Said(raw=slow)
+
+    async with site(handler) as there:
+        client = client_of(there)
+        for limits, error, words in (
+            ({"timeout": 0.2}, TimedOut, "within 0.2 s"),
+            ({"idle": 0.02}, TimedOut, "sent nothing for 0.02 s"),
+            ({"max_bytes": 250}, ToolError, "longer than 250 bytes"),
+        ):
+            with pytest.raises(error, match=words):
+                async with client.stream("GET", there.url, **limits) as stream:
+                    async for _part in stream:
+                        pass
+
+
+async def test_a_stream_is_judged_like_every_request_and_follows_no_redirect() -> None:
+    async def handler(_: Asked) -> Said:
+        return Said(307, b"moved", {"location": "https://example.com/"})
+
+    async with site(handler) as there:
+        with pytest.raises(Denied):
+            async with HttpClient().stream("POST", there.url):
+                pass
+        assert there.connections == 0
+        async with client_of(there).stream("POST", there.url) as stream:
+            assert (stream.status, (await stream.read()).body) == (307, b"moved")
+        with pytest.raises(InvalidInput):
+            async with client_of(there).stream("BREW", there.url):
+                pass
+    with pytest.raises(NotReached):
+        async with HttpClient().stream("POST", there.url, trusted=True):
+            pass

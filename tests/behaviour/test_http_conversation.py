@@ -170,3 +170,14 @@ async def test_operators_are_told_how_each_dependency_stands(all_people: People)
     assert found["status"] == "ready"
     assert {"store", "policy"} <= {one["name"] for one in found["checks"]}
     assert {one["status"] for one in found["checks"]} == {"ok"}
+    assert {"jobs"} <= {one["name"] for one in found["checks"]}
+    assert found["version"] and found["started_at"] and found["store"] in ("memory", "SQLite", "PostgreSQL")
+    assert all(one["started_at"] <= one["seen_at"] for one in found["processes"])
+
+
+@pytest.mark.requirement("DOOR-3")
+async def test_operators_see_all_tenants_and_others_their_own(all_people: People) -> None:
+    assert (await all_people.ann.get("/v1/tenants")).status == 403
+    assert [one["name"] for one in await all_people.of["admin"].all("/v1/tenants")] == ["acme"]
+    assert [one["name"] for one in await all_people.eve.all("/v1/tenants")] == ["other"]
+    assert {"acme", "other"} <= {one["name"] for one in await all_people.of["operator"].all("/v1/tenants", limit=1)}

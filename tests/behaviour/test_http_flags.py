@@ -93,6 +93,9 @@ async def test_an_operator_switches_a_tool_for_everybody_and_for_a_persona(desk:
     [persona] = (await desk("op", "GET", "/v1/flags?scope=persona")).json["items"]
     assert (persona["whose"], persona["enabled"], persona["reason"]) == ("analyst", False, "they only add")
     assert (await desk("op", "DELETE", "/v1/flags/subtract?persona=analyst")).status == 200
+    unseen = {"enabled": False, "persona": "ana\u202elyst"}
+    assert (await desk("op", "PUT", "/v1/flags/add", unseen)).status == 422, "nobody can have that name"
+    assert (await desk("op", "GET", "/v1/tools/add/access")).status == 200
 
 
 async def test_an_admin_does_not_change_what_an_operator_set_for_the_tenant(desk: Desk) -> None:

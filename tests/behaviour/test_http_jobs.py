@@ -88,6 +88,26 @@ async def test_jobs_are_cancelled_and_retried_by_those_who_may(all_people: Peopl
     assert (await all_people.bob.post(f"/v1/jobs/{id}/cancel")).status == 409
 
 
+@pytest.mark.requirement("JOB-1")
+async def test_a_cron_line_is_explained_before_it_is_used(all_people: People) -> None:
+    told = (await all_people.ann.get("/v1/cron", cron="30 8 * * MON-FRI", timezone="Europe/Berlin")).json
+    assert (told["cron"], told["timezone"], len(told["times"])) == ("30 8 * * MON-FRI", "Europe/Berlin", 5)
+    assert told["times"] == sorted(told["times"])
+    assert len((await all_people.ann.get("/v1/cron", cron="@daily", count=2)).json["times"]) == 2
+    for query in ("?cron=every+day", "?cron=0+0+31+2+*", "?cron=@daily&timezone=Mars/Base", ""):
+        assert (await all_people.ann.get(f"/v1/cron{query}")).status == 422
+
+
+@pytest.mark.requirement("JOB-1")
+async def test_jobs_are_counted_for_those_who_may_read(all_people: People) -> None:
+    assert (await all_people.ann.get("/v1/jobs/counts")).status == 403
+    listed = await all_people.of["viewer"].all("/v1/jobs")
+    counted = (await all_people.of["viewer"].get("/v1/jobs/counts")).json
+    assert sum(counted.values()) == len(listed) > 0
+    everybody = (await all_people.of["operator"].get("/v1/jobs/counts", tenant="*")).json
+    assert sum(everybody.values()) > sum(counted.values())
+
+
 NIGHTLY = {"cron": "0 3 * * *", "tool": "add", "arguments": {"a": 1, "b": 2}}
 
 

@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests.desk import Desk
 from tests.serving import serving
 from toolgate import Actor
+from toolgate.model.roles import Role
 from toolgate.testing import memory_app
 
 pytestmark = [pytest.mark.requirement("DOOR-3"), pytest.mark.asyncio(loop_scope="module")]
@@ -116,3 +117,24 @@ async def test_pages_give_every_key_once(desk: Desk) -> None:
         cursor = f"&cursor={page['next']}"
     assert found == [key.id for key in await desk.app.keys.list("acme")]
     assert (await desk("eve", "GET", f"/v1/keys?limit=2{cursor}")).status == 400
+
+
+async def test_admins_sign_browsers_of_their_tenant_out(desk: Desk) -> None:
+    app = desk.app
+    found = []
+    staff: list[tuple[Actor, Role]] = [(Actor("acme", user="v"), "viewer"), (Actor("acme", user="o"), "operator")]
+    for actor, role in staff:
+        _, token = await app.sign_ins.create_link(actor, roles=[role])
+        opened = await app.sign_ins.open_link(token)
+        assert opened is not None
+        found.append(opened)
+    (viewer, cookie), (operator, _) = found
+    listed = (await desk("adam", "GET", "/v1/sign-ins")).json["items"]
+    assert [(one["id"], one["state"]) for one in listed] == [(viewer.id, "valid"), (operator.id, "valid")]
+    assert (await desk("eve", "GET", "/v1/sign-ins")).json["items"] == []
+    assert (await desk("eve", "DELETE", f"/v1/sign-ins/{viewer.id}")).status == 404
+    assert (await desk("adam", "DELETE", f"/v1/sign-ins/{operator.id}")).status == 403
+    assert (await desk("cora", "DELETE", f"/v1/sign-ins/{viewer.id}")).status == 403
+    assert await app.sign_ins.check(cookie.encode()) is not None
+    assert (await desk("adam", "DELETE", f"/v1/sign-ins/{viewer.id}")).json["state"] == "revoked"
+    assert await app.sign_ins.check(cookie.encode()) is None

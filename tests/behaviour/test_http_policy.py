@@ -120,3 +120,33 @@ async def test_a_denied_tool_is_gone_for_everybody(desk: Desk) -> None:
     await desk("op", "PUT", "/v1/policy/code-restrictions/acme")
     assert desk.app.policy.data.restricted_tenants >= {"acme"}
     await desk("op", "DELETE", "/v1/policy/code-restrictions/acme")
+
+
+@pytest.mark.requirement("POL-9")
+async def test_a_suggestion_is_of_the_tenant_and_only_an_operator_sees_and_applies_it(desk: Desk) -> None:
+    found = (await desk("op", "GET", "/v1/policy/suggest?tenant=acme&days=2")).json
+    assert {(one["tenant"], one["persona"]) for one in found["personas"]} >= {("acme", None)}
+    assert {one["tenant"] for one in found["personas"]} == {"acme"}
+    assert set(found["data"]["tenant_tool_allow"]) == {"acme"}
+    every = (await desk("op", "GET", "/v1/policy/suggest?tenant=*")).json
+    assert {one["tenant"] for one in every["personas"]} >= {"acme", "other"}
+    replayed = (await desk("op", "POST", "/v1/policy/replay?tenant=acme", {"data": found["data"]})).json
+    assert (replayed["same"], replayed["newly_denied"]) == (replayed["calls"], 0)
+    nothing: dict[str, Any] = {"data": {"tenant_tool_allow": {"acme": {"personas": {}}}}}
+    assert (await desk("op", "POST", "/v1/policy/replay?tenant=acme", nothing)).json["newly_denied"] == 2
+    assert (await desk("op", "POST", "/v1/policy/replay", {"data": {"tenant_tool_allow": []}})).status == 422
+    for days in ("0", "367", "x"):
+        assert (await desk("op", "GET", f"/v1/policy/suggest?days={days}")).status == 422
+    statuses = await desk.statuses("GET", "/v1/policy/suggest", None)
+    assert statuses == {"cora": 403, "vera": 403, "apu": 403, "adam": 403, "eve": 403, "op": 200}
+
+    body = found["data"]["tenant_tool_allow"]["acme"]
+    statuses = await desk.statuses("PUT", "/v1/policy/allow-lists/acme", body)
+    assert statuses == {"cora": 403, "vera": 403, "apu": 403, "adam": 403, "eve": 403, "op": 204}
+    assert (await desk("cora", "GET", "/v1/tools")).json["items"][0]["name"] == "add"
+    assert len((await desk("cora", "GET", "/v1/tools")).json["items"]) == 1
+    own = (await desk("adam", "GET", "/v1/policy/data")).json
+    assert set(own["tenant_tool_allow"]) == {"acme"}
+    assert (await desk("op", "PUT", "/v1/policy/allow-lists/acme", {"personas": {"x": "add"}})).status == 422
+    assert (await desk("op", "DELETE", "/v1/policy/allow-lists/acme")).status == 204
+    assert len((await desk("cora", "GET", "/v1/tools")).json["items"]) > 1

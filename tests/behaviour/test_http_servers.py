@@ -88,6 +88,7 @@ async def test_only_operators_see_or_change_servers(all_people: People) -> None:
         ({"settings": {"colour": "red"}}, 422),
         ({"name": "../x"}, 422),
         ({"command": []}, 422),
+        ({"command": [""]}, 422),
         ({"command": None}, 422),
         ({"trust": True}, 422),
     ],

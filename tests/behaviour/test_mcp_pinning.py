@@ -18,7 +18,8 @@ from toolgate.errors import Denied
 from toolgate.mcp import definitions as table
 from toolgate.mcp.review import PendingDefinition
 from toolgate.model import Actor
-from toolgate.store import audit_log
+from toolgate.store import audit_log, learning
+from toolgate.store.learning import LimitRow
 
 pytestmark = pytest.mark.requirement("MCP-5")
 SECONDS = 30.0
@@ -359,3 +360,22 @@ async def test_what_is_accepted_while_a_call_waits_for_room_is_not_what_it_was_l
         assert missing is not None
         assert outcome.error.code == missing.code
         assert outcome.error.message == missing.message.replace("speek", "speak"), "not the server's own name for it"
+
+
+@pytest.mark.requirement("AUD-4", "MCP-5")
+async def test_a_changed_definition_is_gone_though_limits_were_accepted_for_its_tool(tmp_path: Path, database: str) -> None:
+    upstream = Upstream(tmp_path, tool("say"))
+    async with app_with(tmp_path, database, upstream) as app:
+        await app.servers.accept(await until_waiting(app, "mcp_plain_say"))
+        row = LimitRow("mcp_plain_say", "timeout", 7.0, "accepted", "ann", app.parts.now())
+        await app.parts.store_sync.change(learning.decide(row))
+        assert app.tools.get("mcp_plain_say").timeout == 7.0
+        assert (await app.invoke("mcp_plain_say", {"text": "a"})).ok
+        upstream.offer(tool("say", "Says something else."))
+        await until_waiting(app, "mcp_plain_say")
+        outcome = await app.invoke("mcp_plain_say", {"text": "a"})
+        assert outcome.error is not None
+        assert outcome.error.code == "TOOL_NOT_FOUND"
+        await app.servers.accept(await until_waiting(app, "mcp_plain_say"))
+        assert (await app.invoke("mcp_plain_say", {"text": "a"})).ok
+        assert app.tools.get("mcp_plain_say").timeout == 7.0

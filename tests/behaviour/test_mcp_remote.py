@@ -24,7 +24,7 @@ from toolgate.mcp.client.http_transport import HttpTransport
 from toolgate.mcp.client.request_meta import META_PREFIX, header_value, request_meta
 from toolgate.mcp.client.secret_refs import fill
 from toolgate.mcp.client.servers import UpstreamServers
-from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
+from toolgate.network.sse import EventTooLong, SseEvent, SseParser, encode_event
 from toolgate.sandbox.engine import Sandbox
 from toolgate.settings import ServerSettings
 

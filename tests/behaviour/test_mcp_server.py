@@ -102,7 +102,7 @@ async def test_a_list_comes_in_pages_that_miss_and_repeat_nothing(era: str) -> N
     async with open_site(mcp={"page": 3}) as (app, site), connected(site, await key_for(app, ADA), era) as client:
         first = await client.list_tools()
         assert len(first.tools) == 3
-        assert [one.name for one in await all_tools(client)] == [one.name for one in await app.tools.list(ADA)]
+        assert [one.name for one in await all_tools(client)] == [one.name for one in (await app.tools.served(ADA)).tools]
         for bad in ("x", "!!", "A" * 5000, "\x00", "é"):
             with pytest.raises(MCPError) as refused:
                 await client.list_tools(cursor=bad)

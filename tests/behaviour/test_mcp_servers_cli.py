@@ -43,13 +43,15 @@ def test_a_server_is_added_listed_accepted_and_called(terminal: Terminal, upstre
     assert "✓ Added plain" in done.out
     assert "2 tools new: say, hear" in done.out
     assert "toolgate tools accept plain" in done.err
-    (waits,) = (one for one in terminal("doctor", "--json").json["checks"] if one["name"] == "waiting")
+    told = terminal("doctor", "--json").json
+    assert "checks" in told, told
+    (waits,) = (one for one in told["checks"] if one["name"] == "waiting")
     assert waits["message"] == "2 definitions of MCP servers to be accepted"
     assert "none: it runs with the rights" in terminal("servers", "show", "plain").out
     assert terminal("call", "mcp_plain_say", "text=a").code == 1
     listed = terminal("tools", "list")
     assert "mcp_plain_say" not in listed.out
-    assert "2 tools of MCP servers to be looked at" in listed.err
+    assert "2 tools to be looked at" in listed.err
     accepted = terminal("tools", "accept", "plain", "--yes")
     assert accepted.code == 0, accepted.err
     assert "✓ Accepted 2 tools: mcp_plain_hear, mcp_plain_say" in accepted.out

@@ -155,6 +155,45 @@ async def test_a_call_is_cancelled_through_another_process(database: str, tmp_pa
             assert ended is not None and ended["id"] == 7 and "error" in ended
 
 
+async def test_the_id_that_a_client_gives_its_request_is_kept_with_the_call(tmp_path: Path) -> None:
+    async with a_pair(f"sqlite:///{tmp_path / 'toolgate.db'}", tmp_path) as pair:
+        session = await Session.begin(pair.one, pair.key)
+        by_hand = {"name": "say", "arguments": {"text": "x"}}
+        plain = await pair.one.mcp("tools/call", by_hand, headers={"X-Request-Id": "mine-1"}, key=pair.key)
+        assert (plain.status, plain.headers["x-request-id"]) == (200, "mine-1")
+        headers = {**session.headers, "X-Request-Id": "mine-2"}
+        assert (await pair.one("POST", "/mcp", headers, message("tools/call", by_hand, id=5), key=pair.key)).status == 200
+        assert (await pair.one.mcp("tools/call", by_hand, headers={"X-Request-Id": "a\tb"}, key=pair.key)).status == 200
+        await pair.app.parts.store.flush()
+        for id in ("mine-1", "mine-2"):
+            assert len(await pair.app.audit.of_request(id, tenant=ADA.tenant)) == 1
+
+
+BAD_HANDSHAKES: list[dict[str, Any]] = [
+    {"nothing": "right"},
+    {"protocolVersion": 5, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t" * 70_000, "version": "1"}},
+]
+
+
+async def test_a_bad_handshake_within_a_session_harms_neither_it_nor_others(tmp_path: Path) -> None:
+    async with a_pair(f"sqlite:///{tmp_path / 'toolgate.db'}", tmp_path) as pair:
+        bad = await Session.begin(pair.one, await key_for(pair.app, BOB))
+        await bad.call(pair.two, "say", text="x")
+        for params in BAD_HANDSHAKES:
+            for site in (pair.one, pair.two):
+                assert (await bad.send(site, message("initialize", params, id=8))).status in (200, 413)
+                assert (await bad.call(site, "say", text="x"))["content"][0]["text"] == "x"
+        session = await Session.begin(pair.two, pair.key)  # both processes still hear of what reached the other one
+        for here, there in ((pair.one, pair.two), (pair.two, pair.one)):
+            pair.running.clear()
+            pair.cancelled.clear()
+            async with session.stream(here, message("tools/call", {"name": "endless", "arguments": {}}, id=7)):
+                await asyncio.wait_for(pair.running.wait(), SOON)
+                await session.send(there, message("notifications/cancelled", {"requestId": 7}))
+                await asyncio.wait_for(pair.cancelled.wait(), SOON / 3)
+
+
 async def test_what_a_client_sets_in_one_process_holds_in_the_other(database: str, tmp_path: Path) -> None:
     with fixture_server(log=tmp_path / "fixture.log") as url:
         async with a_pair(database, tmp_path, servers={"fixture": fixture_settings(url)}) as pair:

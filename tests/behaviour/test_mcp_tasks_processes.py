@@ -4,7 +4,6 @@ are killed and started again. What really happened is in a file, so that it can 
 import asyncio
 import json
 import signal
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.behaviour.test_mcp_server_tasks import ASKS, HAS, SOON, Client
 from tests.conformance.gateway import fixture_server
 from tests.serving import META, Site
-from tests.terminal import SCRIPT, Terminal
+from tests.terminal import Terminal
 from toolgate.store.database import Transaction, open_store
 
 pytestmark = pytest.mark.requirement("MCP-4", "TIER-6")
@@ -79,24 +79,17 @@ class Servers:
         terminal.add_tools(TOOLS.format(folder=str(terminal.folder)))
 
     def use(self, servers: dict[str, Any]) -> None:
-        """Has MCP servers behind those that are started from now on."""
+        """Has MCP servers behind those that are started from now on, with all their tools listed."""
         common = {"isolation": "none", "trust_first_seen": True}
         said = {name: {**common, **one} for name, one in servers.items()}
-        self.terminal.settings(json.dumps({"limits": {"lease_seconds": LEASE_SECONDS}, "servers": said}))
+        limits, discovery = {"lease_seconds": LEASE_SECONDS}, {"mode": "never"}
+        self.terminal.settings(json.dumps({"limits": limits, "discovery": discovery, "servers": said}))
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[tuple["subprocess.Popen[str]", Site]]:
-        process = subprocess.Popen(
-            [SCRIPT, "serve", "--port", "0", "--json"],
-            cwd=self.terminal.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        try:
-            assert process.stdout is not None
-            line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 60)
+    async def one(self) -> AsyncIterator[tuple[forked.Forked, Site]]:
+        with forked.reading("serve", "--port", "0", "--json", folder=self.terminal.folder) as (process, said):
+            line = await asyncio.wait_for(asyncio.to_thread(said.readline), 60)
             yield process, Site(int(json.loads(line)["url"].rpartition(":")[2]))
-        finally:
-            process.kill()
-            process.communicate(timeout=60)
 
     def key(self, name: str, *words: str) -> str:
         made = self.terminal.run("keys", "create", name, "--tenant", "acme", "--user", "ada", *words, "--json")

@@ -186,6 +186,7 @@ RUN_CODE: dict[str, dict[str, Any]] = {
     "docker_run": {"image": "python", "command": ["true"]},
     "npm_install": {"package": "left-pad"},
     "supabase_query": {"operation": "migration", "query": "DROP TABLE notes"},
+    "register_tool": {"definition": '{"name": "mine", "description": "Mine.", "kind": "sandbox"}', "code": "1"},
     "greet": {},
 }
 

@@ -231,3 +231,47 @@ def test_a_persona_is_let_add_tools_and_kept_from_it(terminal: Terminal) -> None
     assert terminal(*ask).code == 0
     assert terminal("policy", "forbid", "maker").code == 0
     assert terminal(*ask).code == 1
+
+
+@pytest.mark.requirement("POL-9")
+def test_a_suggestion_is_written_tried_applied_and_taken_back(terminal: Terminal) -> None:
+    terminal("call", "echo", "text=a")
+    done = terminal("policy", "suggest", "--tenant", "default", "--out", "s.json")
+    assert done.code == 0
+    assert "Nothing is applied. Try it first: toolgate policy replay --data s.json" in done.err
+    assert json.loads((terminal.folder / "s.json").read_text()) == {
+        "tenant_tool_allow": {"default": {"personas": {}, "no_persona": ["echo"]}}
+    }
+    assert terminal("policy", "replay", "--data", "s.json").out.startswith("1 call on record: 1 would end the same")
+    assert terminal("call", "timestamp").code == 0
+    told = json.loads(terminal("policy", "replay", "--data", "s.json", "--json").out)
+    assert [(one["change"], one["tool"]) for one in told["groups"]] == [("newly_denied", "timestamp")]
+    assert terminal("policy", "set-allow-list", "s.json", "--reason", "least privilege").out == "✓ Allow list set: default\n"
+    refused = terminal("call", "timestamp")
+    assert refused.code == 1
+    assert "timestamp is not on the allow list of tenant default" in refused.err
+    assert terminal("call", "echo", "text=b").code == 0
+    assert terminal("policy", "remove-allow-list", "default").out == "✓ Allow list removed: tenant default\n"
+    assert terminal("policy", "remove-allow-list", "default").out == "It had no allow list: tenant default\n"
+    assert terminal("call", "timestamp").code == 0
+
+
+@pytest.mark.requirement("POL-9")
+def test_what_is_wrong_with_a_suggestion_is_said(terminal: Terminal) -> None:
+    (terminal.folder / "bad.json").write_text('{"tenant_tool_allow": {"default": {"persona": {}}}}')
+    (terminal.folder / "other.json").write_text('{"tenant_tool_alow": {}}')
+    (terminal.folder / "list.json").write_text("[]")
+    for words, said in (
+        (("replay",), "Name a Rego file, or documents with --data FILE."),
+        (("replay", "--data", "bad.json"), "personas"),
+        (("replay", "--data", "other.json"), "is no document of a policy"),
+        (("replay", "--data", "list.json"), "it is no object of documents"),
+        (("set-allow-list", "bad.json"), "The allow list is refused"),
+        (("set-allow-list", "other.json"), "holds no allow list"),
+        (("set-allow-list", "bad.json", "--tenant", "acme"), "holds no allow list for tenant acme"),
+        (("suggest", "--rego", "x.rego"), "There are no rules on arguments to write"),
+        (("suggest", "--days", "0"), "--days"),
+    ):
+        done = terminal("policy", *words)
+        assert done.code in (1, 2), words
+        assert said in done.err, words

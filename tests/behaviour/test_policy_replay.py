@@ -9,7 +9,8 @@ import pytest
 
 from tests.soma_policy import DATA, policy_data
 from toolgate import Actor, App, tool
-from toolgate.gates.policy.embedded_rego import EmbeddedRego, default_policy
+from toolgate.app.policy_trial import TriedPolicy
+from toolgate.gates.policy.embedded_rego import default_policy
 from toolgate.gates.policy.replay import Group, Replay, replay
 from toolgate.testing import memory_app
 
@@ -42,6 +43,10 @@ async def app() -> AsyncIterator[App]:
     async with memory_app() as app:
         app.tools.register_many([pay, look, guarded])
         yield app
+
+
+def tried(text: str) -> TriedPolicy:
+    return TriedPolicy(text, policy_data(DATA).whole())
 
 
 def changes(found: Replay) -> set[tuple[str, str, str, str | None, int]]:
@@ -145,13 +150,13 @@ END = {"persona": None, "user": "ann", "arguments": None, "decision": ""}
     ],
 )
 async def test_a_record_counts_for_what_it_says(given: Row, counted: str | None) -> None:
-    found = await replay(pages(given), EmbeddedRego.default(), policy_data(DATA))
+    found = await replay(pages(given), tried(default_policy()), policy_data(DATA))
     assert found.calls == (counted is not None)
     assert counted is None or getattr(found, counted) == 1
 
 
 async def test_a_replay_is_json() -> None:
-    found = await replay(pages(row("start", {"user": "ann", "arguments": {}})), EmbeddedRego(HEAD), policy_data(DATA))
+    found = await replay(pages(row("start", {"user": "ann", "arguments": {}})), tried(HEAD), policy_data(DATA))
     assert found.groups == (Group("newly_denied", "memory_load", "acme", None, "the policy does not allow it", 1, ("c1",)),)
     assert orjson.loads(orjson.dumps(found.to_dict())) == {
         "calls": 1, "same": 0, "newly_denied": 1, "newly_allowed": 0, "unknown": 0,

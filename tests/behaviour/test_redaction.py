@@ -12,6 +12,7 @@ from toolgate import App, CacheRule, InvokeContext, ToolError, tool
 from toolgate.gates.redaction import Redactor
 from toolgate.model import MASK, Tool
 from toolgate.registry.compile import compile_entry
+from toolgate.screening import secret_scanner
 from toolgate.store.audit_log import latest
 from toolgate.testing import memory_app
 
@@ -192,8 +193,9 @@ async def test_innocent_arguments_are_recorded_as_they_are(app: App) -> None:
 
 
 @pytest.mark.parametrize("name", ["give", "crash"])
-async def test_other_calls_go_on_while_the_scanner_loads(name: str) -> None:
+async def test_other_calls_go_on_while_the_scanner_loads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first value that needs it may come in an argument, in an output or in an error."""
+    monkeypatch.setattr(secret_scanner, "SHARED", secret_scanner.SecretScanner())
 
     @tool(tier="read_only")
     async def surprise() -> str:

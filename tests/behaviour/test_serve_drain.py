@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import socket
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.mcp_handshakes import Session
 from tests.serving import ACCEPT, META, VERSION, Answer, Site, read_answer
-from tests.terminal import SCRIPT, Terminal
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.requirement("DOOR-5")
 SOON = 30.0
@@ -39,7 +39,7 @@ TOOLS = """
 class Server:
     """A real server, with a tool that takes until it is let."""
 
-    def __init__(self, folder: Path, process: "subprocess.Popen[str]", port: int, key: str) -> None:
+    def __init__(self, folder: Path, process: forked.Forked, port: int, key: str) -> None:
         self.folder, self.process, self.key = folder, process, key
         self.site = Site(port)
         self.writers: list[asyncio.StreamWriter] = []
@@ -79,12 +79,8 @@ async def a_server(terminal: Terminal, drain_seconds: float) -> AsyncIterator[Se
     terminal.add_tools(TOOLS.format(folder=str(terminal.folder)))
     terminal.settings(json.dumps({"serve": {"drain_seconds": drain_seconds}, "shutdown_seconds": SOON}))
     key = json.loads(terminal.run("keys", "create", "a", "--json").out)["key"]
-    process = subprocess.Popen(
-        [SCRIPT, "serve", "--port", "0", "--json"], cwd=terminal.folder, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 60)
+    with forked.reading("serve", "--port", "0", "--json", folder=terminal.folder, errors=2) as (process, said):
+        line = await asyncio.wait_for(asyncio.to_thread(said.readline), 60)
         server = Server(terminal.folder, process, int(json.loads(line)["url"].rpartition(":")[2]), key)
         try:
             yield server
@@ -93,9 +89,6 @@ async def a_server(terminal: Terminal, drain_seconds: float) -> AsyncIterator[Se
                 writer.close()
                 with suppress(OSError):
                     await writer.wait_closed()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def request(server: Server, tool: str, arguments: str = "{}") -> bytes:

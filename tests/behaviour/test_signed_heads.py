@@ -163,7 +163,7 @@ def test_a_row_that_is_there_twice_is_found(attacker: Attacker, terminal: Termin
     if database.startswith("sqlite"):
         attacker.sql(
             "DROP VIEW tool_execution_log", "DROP VIEW tool_usage", "DROP VIEW call_costs", "DROP VIEW call_requests",
-            "DROP VIEW call_usage", "DROP VIEW call_ends", "DROP VIEW call_parents",
+            "DROP VIEW call_ends", "DROP VIEW call_parents",
             "CREATE TABLE copied AS SELECT * FROM audit_log",
             "DROP TABLE audit_log", "ALTER TABLE copied RENAME TO audit_log",
         )  # fmt: skip
@@ -263,7 +263,19 @@ def test_rows_from_before_heads_were_signed_are_named_so(terminal: Terminal, dat
     old = terminal("call", "echo", "text=old", "--json").json["id"]
     attacker = Attacker(terminal, database)
     attacker.sql(
-        "DROP VIEW call_usage", "DROP VIEW call_ends", "DROP VIEW call_parents", "DROP INDEX audit_log_user",
+        "DROP TABLE team_bundles", "DROP TABLE team_tools", "DROP TABLE team_syncs",
+        "DROP TABLE openapi_documents",
+        "DROP TABLE tool_registrations", "ALTER TABLE dynamic_tools DROP COLUMN registered_by_user",
+        "ALTER TABLE dynamic_tools DROP COLUMN registered_door", "ALTER TABLE dynamic_tools DROP COLUMN updated_at",
+        "DROP INDEX approvals_waiting", "DROP INDEX approvals_used", "DROP INDEX approvals_user_words",
+        "ALTER TABLE approvals DROP COLUMN on_behalf_of", "ALTER TABLE approvals DROP COLUMN connection_id",
+        "ALTER TABLE approvals DROP COLUMN user_words", "ALTER TABLE api_keys DROP COLUMN may_speak",
+        "ALTER TABLE grants DROP COLUMN args_hash", "ALTER TABLE grants DROP COLUMN arguments",
+        "ALTER TABLE grants DROP COLUMN max_uses", "ALTER TABLE grants DROP COLUMN run_id",
+        "ALTER TABLE approvals DROP COLUMN run_id", "DROP TABLE agent_messages", "DROP TABLE agent_runs",
+        "DROP TABLE tool_vectors", "DROP TABLE tenant_allow_lists", "DROP TABLE tool_limits", "DROP TABLE learning_feedback",
+        "DROP TABLE tool_outcomes", "DROP TABLE flow_messages", "DROP TABLE flow_sessions", "DROP TABLE call_statistics",
+        "DROP TABLE call_statistics_progress", "DROP VIEW call_ends", "DROP VIEW call_parents", "DROP INDEX audit_log_user",
         "DROP INDEX audit_log_failed", "DROP INDEX audit_log_acts", "DROP INDEX audit_log_parent",
         "DROP TABLE attachment_contents", "DROP TABLE attachments", "DROP TABLE mcp_session_messages",
         "DROP TABLE mcp_sessions", "DROP TABLE web_sessions", "DROP TABLE sign_in_links",

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from toolgate import DefinitionError, Tool, tool
 from toolgate.mcp.catalog_entries import prefixed
 from toolgate.model import SOURCES, TIERS, TOOL_NAME, Entry, Source, Tier
-from toolgate.registry.compile import DefinitionRules, compile_entry, effective_tier, entry_of
+from toolgate.registry.compile import DefinitionRules, compile_entry, entry_of
+from toolgate.registry.effective_tier import effective_tier
 from toolgate.testing import memory_app
 
 

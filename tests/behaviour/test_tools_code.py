@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from tests.terminal import Terminal
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.gates.redaction import Redactor
@@ -111,7 +112,7 @@ async def test_python_is_what_is_run_if_nothing_is_said(app: App) -> None:
 
 
 @pytest.mark.requirement("BUILTIN-4")
-@settings(max_examples=25)
+@at_most(25)
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=20),
@@ -311,6 +312,7 @@ found""",
         ("add", "VALIDATION_ERROR", ""),
         ("delete_all", "VALIDATION_ERROR", ""),
         ("run_program", "PERMISSION_DENIED", "run_program"),
+        ("call_tool", "PERMISSION_DENIED", "call_tool"),
     ],
 )
 @pytest.mark.sample(4)

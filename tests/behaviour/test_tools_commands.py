@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.docker_engine import IMAGE, engine
+from tests.examples import at_most
 from toolgate import Actor, App, Outcome
 from toolgate.sandbox.workspaces import Workspaces
 
@@ -104,7 +105,7 @@ async def test_every_run_is_asked_about(tmp_path: Path, work: Path, tool: str) -
         assert [path.name for path in work.iterdir()] == ["made"]
 
 
-@settings(max_examples=25)
+@at_most(25)
 @given(words=st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc", "Cf", "Co", "Cn")), max_size=12), max_size=5))
 @pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_program_gets_the_words_as_they_stand(app: App, words: list[str]) -> None:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.loopback import Said, site
-from tests.model_server import KEY, anthropic, modelled, openai
+from tests.model_servers import KEY, anthropic, modelled, openai
 from tests.services import failed, hang_up, never, records
 from toolgate import Actor
 from toolgate.errors import CODES, SettingsError
-from toolgate.llm.completion import Malformed, Message
+from toolgate.llm.completion import Malformed, Message, ModelRequest
 from toolgate.llm.dialects import DIALECTS
 from toolgate.llm.service_errors import error_of
 from toolgate.settings import load_settings
@@ -376,13 +376,14 @@ async def test_a_key_in_an_answer_is_masked() -> None:
 
 
 async def test_openai_itself_is_asked_with_the_name_that_its_models_take() -> None:
-    body = DIALECTS["openai"].body(ModelChoice(name="gpt-5.1"), [Message("system", "s"), Message("user", "u")])
+    asked = ModelRequest([Message("system", "s"), Message("user", "u")], max_tokens=8000)
+    body = DIALECTS["openai"].body(ModelChoice(name="gpt-5.1"), asked)
     assert body == {
         "model": "gpt-5.1",
         "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
         "max_completion_tokens": 8000,
     }
-    body = DIALECTS["anthropic"].body(ModelChoice(name="c"), [Message("system", "s"), Message("user", "u")])
+    body = DIALECTS["anthropic"].body(ModelChoice(name="c"), asked)
     assert body == {"model": "c", "max_tokens": 8000, "messages": [{"role": "user", "content": "u"}], "system": "s"}
 
 
@@ -423,7 +424,7 @@ JSON = st.recursive(
 @given(dialect=st.sampled_from(["openai", "anthropic"]), answer=JSON, status=st.integers(201, 599))
 def test_whatever_a_server_sends_is_an_answer_or_an_error(dialect: str, answer: Any, status: int) -> None:
     try:
-        read = DIALECTS[dialect].read(answer, [Message("user", "u")])
+        read = DIALECTS[dialect].read(answer, ModelRequest([Message("user", "u")]))
         assert read.tokens >= 0
         assert isinstance(read.text, str)
     except Malformed as error:

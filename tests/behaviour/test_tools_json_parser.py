@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.model_server import KEY, modelled, spoken
+from tests.examples import at_most
+from tests.model_servers import KEY, modelled, spoken
 from tests.services import failed
 from toolgate import Actor, App
 from toolgate.llm import json_answers, json_extraction
@@ -148,7 +149,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@at_most(300)
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
 def test_any_jumble_gives_json_or_a_reason(pieces: list[str]) -> None:
     try:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.loopback import Said, site
-from tests.model_server import KEY, modelled, spoken
+from tests.model_servers import KEY, modelled, spoken
 from tests.services import failed, never, records, scripted
 from toolgate import App
 from toolgate.extras import MissingExtra

@@ -36,27 +36,34 @@ ROOMS = {
     "cli": Room(0, 0.8, "commands of the terminal"),
     "testing": Room(0, 2.2, "an App for tests"),
     "client": Room(0, 3.6, "the words of App over HTTP"),
+    "adapters": Room(0, 5.0, "tools for agent frameworks, FastAPI"),
     "serve": Room(1, 0.8, "HTTP API, sign-in, health"),
+    "demo": Room(1, 2.2, "demo content of the first minute"),
     "app": Room(2, 1.3, "App, its facets, assembly"),
     "tools": Room(2, 3.0, "built-in tools"),
-    "mcp": Room(3, 0.6, "MCP client and server"),
-    "memory": Room(3, 1.7, "notes, found by meaning"),
-    "documents": Room(3, 2.8, "documents, found by meaning"),
-    "conversation": Room(3, 3.9, "canvas, notifications"),
-    "services": Room(3, 5.0, "clients of external services"),
-    "llm": Room(3, 6.1, "language models"),
-    "jobs": Room(4, 0.2, "work in the background"),
-    "sandbox": Room(4, 1.3, "jails, custom tools"),
-    "undo": Room(4, 3.0, "backups of changes"),
-    "workflow": Room(4, 4.1, "workflows of n8n as tools"),
-    "events": Room(4, 5.2, "calls over Kafka and NATS"),
-    "gates": Room(5, 0.0, "one room per decision"),
-    "registry": Room(5, 1.1, "@tool, catalog, schemas"),
-    "runners": Room(5, 2.2, "attempts, breaker, threads"),
-    "pipeline": Room(6, 1.1, "the line of a call"),
-    "project": Room(7, 0.0, "project folder and data"),
-    "coordination": Room(8, 1.1, "notices between processes"),
-    "store": Room(8, 3.0, "SQLite, PostgreSQL"),
+    "openapi": Room(3, 0.6, "OpenAPI documents as tools"),
+    "agent": Room(3, 4.4, "prompts, replies of models"),
+    "teams": Room(3, 2.5, "tools that an organisation signs"),
+    "learning": Room(3, 6.1, "what past calls teach"),
+    "mcp": Room(4, 0.6, "MCP client and server"),
+    "memory": Room(4, 1.7, "notes, found by meaning"),
+    "documents": Room(4, 2.8, "documents, found by meaning"),
+    "conversation": Room(4, 3.9, "canvas, notifications"),
+    "services": Room(4, 5.0, "clients of external services"),
+    "llm": Room(4, 6.1, "language models"),
+    "tool_search": Room(4, 7.2, "tools, found by meaning"),
+    "jobs": Room(5, 0.2, "work in the background"),
+    "sandbox": Room(5, 1.3, "jails, custom tools"),
+    "undo": Room(5, 3.0, "backups of changes"),
+    "workflow": Room(5, 4.1, "workflows of n8n as tools"),
+    "events": Room(5, 5.2, "calls over Kafka and NATS"),
+    "gates": Room(6, 0.0, "one room per decision"),
+    "registry": Room(6, 1.1, "@tool, catalog, schemas"),
+    "runners": Room(6, 2.2, "attempts, breaker, threads"),
+    "pipeline": Room(7, 1.1, "the line of a call"),
+    "project": Room(8, 0.0, "project folder and data"),
+    "coordination": Room(9, 1.1, "notices between processes"),
+    "store": Room(9, 3.0, "SQLite, PostgreSQL"),
 }
 """The rooms that are drawn with arrows."""
 GROUND = {
@@ -81,7 +88,7 @@ GROUND = {
 """Small rooms at the bottom, which every other one may import: no arrows are drawn to them."""
 WIDTH, HEIGHT, GAP_X, GAP_Y = 190, 46, 24, 30
 LEFT, TOP = 20, 20
-COLOURS = {0: "#dbe7f6", 1: "#dbe7f6", 2: "#f9e3c2", 3: "#dcefdc", 4: "#dcefdc", 5: "#efe2f3", 6: "#f6d5d5"}
+COLOURS = {0: "#dbe7f6", 1: "#dbe7f6", 2: "#f9e3c2", 3: "#dcefdc", 4: "#dcefdc", 5: "#dcefdc", 6: "#efe2f3", 7: "#f6d5d5"}
 """By row: doors, app, features, gates and their neighbours, the line; everything below is grey."""
 GREY = "#ececec"
 

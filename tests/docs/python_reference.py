@@ -24,7 +24,7 @@ GROUPS = {
         "tool", "InvokeContext", "Tool", "Auth", "CacheRule", "Capability", "Cost", "ErrorCase", "Example", "Operation",
         "RateLimit", "Retry", "UnitCost",
     ),
-    "Extend calls": ("Hook",),
+    "Extend calls": ("Hook", "PromptDraft"),
     "Work in the background": ("job_handler", "JobContext", "Job", "PermanentFailure"),
     "Approve calls": ("ApprovalRequest", "Answer", "GrantTerms"),
     "Errors": ("ToolgateError", "CallError", "ToolError", "InvalidInput", "DefinitionError", "SettingsError", "StoreError"),
@@ -342,7 +342,8 @@ def render() -> str:
         "# Python",
         "<!-- Written by `make reference` from signatures and docstrings: change those. -->",
         "Everything that `from toolgate import …` offers. Other modules may change without notice, except\n"
-        "[`toolgate.testing`](../howto/test-a-tool.md). What is shown with `await` is to be awaited.",
+        "[`toolgate.testing`](../howto/test-a-tool.md), [`toolgate.client`](../howto/call-over-http.md#from-python) and\n"
+        "`toolgate.adapters`, with a page for each framework. What is shown with `await` is to be awaited.",
         _contents(),
     ]
     for group, names in GROUPS.items():

@@ -17,8 +17,7 @@ REPLACED = (
     (r"\bAsyncIterator\b", "Iterator"),
     (r"\bAsyncHTTPTransport\b", "HTTPTransport"),
     (r"\baclose\b", "close"),
-    (r"\baread\b", "read"),
-    (r"\baiter_lines\b", "iter_lines"),
+    (r"\baiter_raw\b", "iter_raw"),
     (r"\bAsync([A-Z])", r"\1"),
     (r"\basync_(connection|facets)\b", r"sync_\1"),
 )

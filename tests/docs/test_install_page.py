@@ -15,8 +15,16 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
 TOLERATED = {"uvloop"}
 """Brought by an extra, and done without where there is no wheel of it."""
-HOSTS = dict.fromkeys(PROJECT["entry-points"]["pytest11"].values(), "pytest")
-"""Modules that only another program loads, which is therefore there: pytest its plugin."""
+HOSTS: dict[str, set[str]] = {
+    **{module: {"pytest"} for module in PROJECT["entry-points"]["pytest11"].values()},
+    "toolgate.adapters.claude_agent": {"claude_agent_sdk"},
+    "toolgate.adapters.fastapi": {"fastapi"},
+    "toolgate.adapters.langchain": {"langchain_core", "langgraph"},
+    "toolgate.adapters.openai_agents": {"agents"},
+    "toolgate.adapters.pydantic_ai": {"pydantic_ai"},
+}
+"""Modules that are for another program, which is therefore there, or named where it is missing: pytest its plugin, a
+framework its adapter."""
 INSIDE = ROOT / "src" / "toolgate" / "sandbox" / "inside"
 """Programs for jails, which have no package: they import each other by the name of the file."""
 
@@ -97,13 +105,13 @@ def test_the_source_imports_only_the_core_and_the_extras() -> None:
     known = {module for extra in EXTRAS.values() for module in extra.modules} | TOLERATED | {"toolgate"}
     strange = set()
     for file in (ROOT / "src").rglob("*.py"):
-        host = HOSTS.get(".".join(file.relative_to(ROOT / "src").with_suffix("").parts))
+        host = HOSTS.get(".".join(file.relative_to(ROOT / "src").with_suffix("").parts), set())
         beside = {other.stem for other in INSIDE.glob("*.py")} if file.parent == INSIDE else set()
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
-            for top in {name.partition(".")[0] for name in names} - known - {host} - beside - sys.stdlib_module_names:
+            for top in {name.partition(".")[0] for name in names} - known - host - beside - sys.stdlib_module_names:
                 if not {name_of(one) for one in by_module.get(top, ())} & core:
                     strange.add(f"{file.relative_to(ROOT)}: {top}")
     assert not strange

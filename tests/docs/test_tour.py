@@ -1,4 +1,4 @@
-"""The tour of `make run`, with nobody there and at a terminal."""
+"""The tour of `make tour`, with nobody there and at a terminal."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ IN_ORDER = (
 )  # fmt: skip
 
 
-@pytest.mark.matrix("the whole tour, which make run shows too")
+@pytest.mark.matrix("the whole tour, which make tour shows too")
 @pytest.mark.requirement("DOOR-6")
 def test_the_tour_runs_through_where_nobody_looks_on(tmp_path: Path) -> None:
     # Settings of the person who starts it must not reach the tour: this database can't be opened.
@@ -37,7 +37,7 @@ def test_the_tour_runs_through_where_nobody_looks_on(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.matrix("the tour, which make run shows too")
+@pytest.mark.matrix("the tour, which make tour shows too")
 @pytest.mark.requirement("DOOR-6")
 # The line after Ctrl-C wakes a Python that was interrupted just before it began to read.
 @pytest.mark.parametrize("keys", ["q\n", "\x04", "\x03\n"], ids=["q", "end-of-input", "Ctrl-C"])

@@ -1,5 +1,5 @@
-"""A process that opens a sign-in link when it is told to: `python -m tests.hostile.link_opener HOME TOKEN`. Prints `ready`,
-waits for a line, and prints whether it was let in."""
+"""A process that opens sign-in links when it is told to: `python -m tests.hostile.link_opener HOME`. Prints `ready`, and for
+each token that it reads, a line each and up to an empty one, whether it was let in."""
 
 import asyncio
 import sys
@@ -12,11 +12,11 @@ def say(word: str) -> None:
     sys.stdout.flush()
 
 
-async def main(home: str, token: str) -> None:
+async def main(home: str) -> None:
     async with App.open(home=home) as app:
         say("ready")
-        await asyncio.to_thread(sys.stdin.readline)
-        say("in" if await app.sign_ins.open_link(token) is not None else "out")
+        while token := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            say("in" if await app.sign_ins.open_link(token) is not None else "out")
 
 
 if __name__ == "__main__":

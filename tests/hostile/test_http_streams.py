@@ -26,6 +26,7 @@ from toolgate.testing import memory_app
 
 pytestmark = pytest.mark.requirement("DOOR-1", "DOOR-3")
 
+CONNECTION_MADE = connections.BoundedProtocol.connection_made
 ANN, BOB, EVE = Actor("acme", user="ann"), Actor("acme", user="bob"), Actor("other", user="eve")
 
 
@@ -166,6 +167,7 @@ async def test_a_stream_that_nobody_reads_piles_nothing_up_and_ends(
 ) -> None:
     monkeypatch.setattr(connections, "STALL_SECONDS", 1.0)
     monkeypatch.setattr(log_tail, "MAX_WAITING_EVENTS", 50)
+    monkeypatch.setattr(connections.BoundedProtocol, "connection_made", _with_small_buffer)
     key = await key_of(app, ANN, "caller")
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -183,8 +185,15 @@ async def test_a_stream_that_nobody_reads_piles_nothing_up_and_ends(
             assert await told(reader, last.id)  # who reads has missed nothing of it
 
 
+def _with_small_buffer(connection: connections.BoundedProtocol, transport: asyncio.Transport) -> None:
+    """The system would take megabytes of events before the server saw that nobody reads them."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    CONNECTION_MADE(connection, transport)
+
+
 async def test_a_server_stops_though_a_stream_is_not_read(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_tail, "MAX_WAITING_EVENTS", 50)
+    monkeypatch.setattr(connections.BoundedProtocol, "connection_made", _with_small_buffer)
     app.settings = app.settings.with_overrides({"shutdown_seconds": 60})
     with socket.socket() as client:
         async with serving(app) as site:

@@ -281,4 +281,4 @@ class Changing(RuleBasedStateMachine):
 
 @pytest.mark.requirement("POL-4")
 def test_nothing_stale_is_ever_given_out() -> None:
-    run_state_machine_as_test(Changing, settings=settings(max_examples=25, stateful_step_count=20))
+    run_state_machine_as_test(Changing, settings=settings(at_most(25), stateful_step_count=20))

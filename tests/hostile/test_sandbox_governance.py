@@ -13,7 +13,7 @@ import pytest
 
 from tests.patience import until
 from tests.secret_use import named
-from toolgate import Actor, App, InvokeContext, Outcome, tool
+from toolgate import Actor, App, DefinitionError, InvokeContext, Outcome, tool
 from toolgate.gates.approval.request import ApprovalRequest
 from toolgate.store import audit_log
 
@@ -194,11 +194,14 @@ async def test_one_approval_of_a_tool_lets_its_commands_run_once(tmp_path: Path)
 @pytest.mark.requirement("REG-5", "TIER-3")
 async def test_code_that_is_sent_in_is_of_tier_execute_and_allows_itself_nothing(lab: Lab) -> None:
     await lab.app.policy.allow_adding_tools("builder")
-    fields = {
-        "name": "sent", "description": "Harmless.", "kind": "sandbox", "tier": "read_only", "source": "custom",
-        "tenant": None, "input_schema": {"type": "object"},
-        "program": {"runtime": "python", "code": RUN, "allowlist": ["touch"]},
+    fields: dict[str, Any] = {
+        "name": "sent", "description": "Harmless.", "kind": "sandbox", "tier": "read_only",
+        "input_schema": {"type": "object"}, "program": {"runtime": "python", "code": RUN},
     }  # fmt: skip
+    wider = {**fields, "source": "custom", "tenant": None, "program": {**fields["program"], "allowlist": ["touch"]}}
+    with pytest.raises(DefinitionError) as caught:
+        await lab.app.tools.add_dynamic(wider, BUILDER)
+    assert sorted(fault.path for fault in caught.value.faults) == ["program.allowlist", "source", "tenant"]
     made = await lab.app.tools.add_dynamic(fields, BUILDER)
     assert (made.source, made.tenant) == ("dynamic", "acme")
     outcome = await lab.call("sent", {"lines": [["touch", "made"]]}, BUILDER)

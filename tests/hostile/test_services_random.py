@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from tests.from_schema import ANYTHING, values
 from tests.loopback import Asked, Said, Site, site
 from tests.services import CREDENTIALS, PROJECT, every_address
@@ -109,7 +110,7 @@ def aimed(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", TOOLS)
-@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=30)
+@settings(at_most(30), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_whatever_is_asked_and_answered_the_outcome_is_valid(
     app: App, service: Anything, tmp_path: Any, name: str, data: st.DataObject

@@ -197,25 +197,41 @@ async def test_the_end_of_a_session_ends_its_streams(monkeypatch: pytest.MonkeyP
 # -- links
 
 
+class Opener:
+    """Another process, which opens links when it is told to."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    def open(self, token: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{token}\n".encode())
+
+    async def says(self) -> bytes:
+        assert self.process.stdout is not None
+        return (await self.process.stdout.readline()).strip()
+
+
 async def test_a_link_that_two_processes_open_at_the_same_moment_lets_one_in(tmp_path: Path) -> None:
-    async with App.open(home=tmp_path) as app:
+    command = (sys.executable, "-m", "tests.hostile.link_opener", str(tmp_path))
+    pipe = asyncio.subprocess.PIPE
+    async with App.open(home=tmp_path) as app, asyncio.timeout(60):
+        processes = [
+            await asyncio.create_subprocess_exec(*command, cwd=REPOSITORY, stdin=pipe, stdout=pipe) for _ in range(2)
+        ]
+        openers = [Opener(process) for process in processes]
+        assert [await opener.says() for opener in openers] == [b"ready"] * 2
         for _ in range(3):
             _, token = await app.sign_ins.create_link()
-            openers = [
-                await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "tests.hostile.link_opener", str(tmp_path), token, cwd=REPOSITORY,
-                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                )
-                for _ in range(2)
-            ]  # fmt: skip
-            async with asyncio.timeout(60):
-                for opener in openers:
-                    assert opener.stdout is not None
-                    assert await opener.stdout.readline() == b"ready\n"
-                here = asyncio.ensure_future(app.sign_ins.open_link(token))
-                said = [(await opener.communicate(b"\n"))[0].strip() for opener in openers]
-                said.append(b"in" if await here is not None else b"out")
+            for opener in openers:
+                opener.open(token)
+            here = asyncio.ensure_future(app.sign_ins.open_link(token))
+            said = [await opener.says() for opener in openers]
+            said.append(b"in" if await here is not None else b"out")
             assert sorted(said) == [b"in", b"out", b"out"]
+        for process in processes:
+            await process.communicate(b"\n")
+            assert process.returncode == 0
         assert len(await app.sign_ins.list()) == 3
 
 

@@ -26,8 +26,13 @@ import aiohttp
 from tests.serving import ACCEPT, META, VERSION
 
 CLIENTS = 12
+PAUSE_SECONDS = 0.05
+"""The mean time between an answer and the next request of a client: the load is bounded, so that it says something about
+errors and growth, not about how busy the machine is."""
 CUT_OFF = 0.1
 """The share of requests whose client goes away before the answer."""
+CLEAR_SECONDS = 5.0
+REJECTED = {"verdict": "reject"}
 WARM_SHARE = 0.3
 """The share of the time after which nothing may grow."""
 MAX_GROWTH = 1.10
@@ -71,6 +76,7 @@ class Soak:
                     await getattr(self, f"_{kind}")(http)
                 except (TimeoutError, aiohttp.ClientError) as error:
                     self.faults.append(f"{kind}: {type(error).__name__}: {error}"[:200])
+                await asyncio.sleep(self._random.random() * 2 * PAUSE_SECONDS)
 
     async def _send(
         self, http: aiohttp.ClientSession, kind: str, method: str, path: str, body: Any = None, **headers: str
@@ -136,6 +142,17 @@ class Soak:
 
     async def _answer(self, http: aiohttp.ClientSession) -> None:
         await self._ask(http)
+
+    async def clear(self, until: float) -> None:
+        """Rejects what waits for too long: the questions of clients that went away before they knew of them. Without that
+        the bound on questions that wait is reached, and the next ones are refused."""
+        async with aiohttp.ClientSession(self._url, timeout=aiohttp.ClientTimeout(60)) as http:
+            while monotonic() < until:
+                await asyncio.sleep(CLEAR_SECONDS)
+                async with http.get("/v1/approvals?state=waiting&limit=500", headers=self._approver) as answer:
+                    found = (await answer.json())["items"]
+                for one in found:
+                    await self._received(http, "answer", "POST", f"/v1/approvals/{one['id']}", REJECTED, self._approver)
 
     async def _events(self, http: aiohttp.ClientSession) -> None:
         with suppress(TimeoutError):
@@ -203,7 +220,9 @@ async def soak(folder: Path, seconds: float, workers: int, seed: int) -> list[st
         url = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))["url"]
         until = monotonic() + seconds
         load, vitals = Soak(url, caller, approver, seed), Vitals(process.pid)
-        await asyncio.gather(*(load.client(until) for _ in range(CLIENTS)), vitals.sample(until, seconds / 60))
+        await asyncio.gather(
+            *(load.client(until) for _ in range(CLIENTS)), load.clear(until), vitals.sample(until, seconds / 60)
+        )
         faults = [*load.faults[:20], *vitals.faults()]
         print(f"{sum(load.answers.values()):,} requests: {dict(sorted(load.answers.items()))}")
     finally:
@@ -226,6 +245,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"TOOLGATE_TRUST": folder, "XDG_CONFIG_HOME": f"{folder}/config"}  # nothing of the person who runs it
         faults = asyncio.run(soak(Path(folder), given.seconds, given.workers, given.seed))
     for fault in faults:
         print(f"fault: {fault}", file=sys.stderr)

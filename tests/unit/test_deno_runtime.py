@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import at_most
@@ -196,7 +196,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=25, deadline=None)
+@at_most(25)
 def test_what_is_given_comes_back_unchanged(value: Any) -> None:
     """In as an argument, out to the host and back as the reply of a tool, and out as the result."""
     code = "const [, back] = await tools.call('echo', args.value); return {back: back, own: args.value}"

@@ -14,8 +14,8 @@ from toolgate import App, tool
 NAMES = [
     "Actor", "Answer", "App", "ApprovalRequest", "Auth", "CacheRule", "CallError", "Capability", "Cost",
     "DefinitionError", "ErrorCase", "Example", "GrantTerms", "Hook", "InvalidInput", "InvokeContext", "Job",
-    "JobContext", "Operation", "Outcome", "PermanentFailure", "RateLimit", "Retry", "Settings", "SettingsError",
-    "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "job_handler", "tool",
+    "JobContext", "Operation", "Outcome", "PermanentFailure", "PromptDraft", "RateLimit", "Retry", "Settings",
+    "SettingsError", "StoreError", "Tool", "ToolError", "ToolgateError", "UnitCost", "job_handler", "tool",
 ]  # fmt: skip
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import at_most
 from toolgate.sandbox.jail import ResourceLimits, Unavailable
 from toolgate.sandbox.jails.inside_files import WORKER
 from toolgate.sandbox.runtimes.python import find_python, spec
@@ -184,7 +185,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@at_most(15)
 @given(st.lists(json_values, max_size=20))
 def test_json_goes_in_and_comes_out_unchanged(values: list[Any]) -> None:
     assert run("args['values']", arguments={"values": values}).value == values

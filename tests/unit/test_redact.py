@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from toolgate.errors import Failed
 from toolgate.gates.redaction import Redactor
 from toolgate.model import MASK
+from toolgate.screening import secret_scanner
 
 PLAIN = Redactor(scan=False)
 SCANNING = Redactor(scan=True)
@@ -294,22 +295,32 @@ async def test_an_error_is_told_without_secrets_and_as_valid_json() -> None:
     assert told.suggestion is None
 
 
-async def test_the_event_loop_goes_on_while_the_scanner_loads() -> None:
-    redactor = Redactor()
-    loading = asyncio.ensure_future(redactor.prepare(["abcdefghijklmnop0123456789"]))
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> Redactor:
+    """One whose scanner nobody has used."""
+    monkeypatch.setattr(secret_scanner, "SHARED", secret_scanner.SecretScanner())
+    return Redactor()
+
+
+async def test_the_event_loop_goes_on_while_the_scanner_loads(unloaded: Redactor) -> None:
+    loading = asyncio.ensure_future(unloaded.prepare(["abcdefghijklmnop0123456789"]))
     ticks = 0
     while not loading.done():
         await asyncio.sleep(0.001)
         ticks += 1
-    assert redactor.ready
+    assert unloaded.ready
     assert ticks > 5
 
 
-async def test_the_scanner_is_loaded_only_for_a_value_that_may_hold_a_secret() -> None:
-    redactor = Redactor()
-    await redactor.prepare({"a": ["prose and 550e8400-e29b-41d4-a716-446655440000"]})
-    assert not redactor.ready
+async def test_the_scanner_is_loaded_only_for_a_value_that_may_hold_a_secret(unloaded: Redactor) -> None:
+    await unloaded.prepare({"a": ["prose and 550e8400-e29b-41d4-a716-446655440000"]})
+    assert not unloaded.ready
     assert Redactor(scan=False).ready
+
+
+def test_redactors_share_one_scanner(unloaded: Redactor) -> None:
+    assert unloaded.text("abcdefghijklmnop0123456789") == "abcdefghijklmnop0123456789"
+    assert Redactor().ready
 
 
 def test_without_kingfisher_the_known_forms_are_still_masked() -> None:

@@ -15,6 +15,7 @@ from toolgate.errors import SettingsError
 from toolgate.settings import (
     ChannelSettings,
     OAuthSettings,
+    SamplingSettings,
     Section,
     ServerSettings,
     ServerToolSettings,
@@ -35,6 +36,7 @@ BY_NAME: dict[str, type[Section]] = {
     "servers.<name>.": ServerSettings,
     "servers.<name>.tools.<tool>.": ServerToolSettings,
     "servers.<name>.oauth.": OAuthSettings,
+    "servers.<name>.sampling.": SamplingSettings,
     "notify.channels.<name>.": ChannelSettings,
     "approvals.notify.<name>.": ApprovalNoticeSettings,
     "approvals.notify.<name>.webhook.": WebhookSettings,

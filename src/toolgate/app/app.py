@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from toolgate.app.agents import AgentsFacet
 from toolgate.app.approvals import ApprovalsFacet, GrantsFacet
 from toolgate.app.attachments import AttachmentsFacet
+from toolgate.app.attention import AttentionFacet
 from toolgate.app.audit import AuditFacet
 from toolgate.app.conversation import BehavioursFacet, CanvasFacet, NotificationsFacet, PushTokensFacet
 from toolgate.app.deprecated import renamed
@@ -23,14 +25,19 @@ from toolgate.app.facets import BudgetsFacet, IdempotencyFacet, SessionsFacet, U
 from toolgate.app.issuers import IssuersFacet
 from toolgate.app.jobs import JobsFacet
 from toolgate.app.keys import KeysFacet
+from toolgate.app.learning import LearningFacet
 from toolgate.app.lifecycle import Lifecycle
+from toolgate.app.openapi_documents import OpenApiFacet
 from toolgate.app.policy import PolicyFacet
 from toolgate.app.qstash import QStashFacet
 from toolgate.app.schedules import SchedulesFacet
 from toolgate.app.secrets import SecretsFacet
 from toolgate.app.servers import ServersFacet
 from toolgate.app.sign_ins import SignInsFacet
+from toolgate.app.statistics import StatisticsFacet
+from toolgate.app.teams import TeamsFacet
 from toolgate.app.tools import ToolsFacet
+from toolgate.app.typed_words import keep_words
 from toolgate.app.workflows import WorkflowsFacet
 from toolgate.errors import NotOpen, described
 from toolgate.model import (
@@ -51,8 +58,11 @@ from toolgate.model import (
 from toolgate.registry.decorator import ClassTool
 from toolgate.runners.execution import Runner
 from toolgate.settings import Settings, load_settings
+from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
+    from toolgate.app.sync_app import SyncApp
+    from toolgate.gates.flow.user_words import KeptWords
     from toolgate.gates.ledger.telemetry import CallMetrics
     from toolgate.pipeline.explain import Explanation
 
@@ -79,7 +89,12 @@ class App:
         self.policy = PolicyFacet(parts)
         self.secrets = SecretsFacet(parts)
         self.servers = ServersFacet(parts)
+        self.teams = TeamsFacet(parts)
+        self.openapi = OpenApiFacet(parts)
         self.audit = AuditFacet(parts)
+        self.statistics = StatisticsFacet(parts)
+        self.learning = LearningFacet(parts)
+        self.attention = AttentionFacet(parts)
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
         self.issuers = IssuersFacet(parts)
@@ -95,6 +110,7 @@ class App:
         self.notifications = NotificationsFacet(parts)
         self.push_tokens = PushTokensFacet(parts)
         self.behaviours = BehavioursFacet(parts)
+        self.agents = AgentsFacet(parts)
         self.undo = UndoFacet(parts)
         self.workspace = WorkspaceFacet(parts)
         self.sessions = SessionsFacet(parts)
@@ -118,6 +134,18 @@ class App:
         if isinstance(settings_or_path, Settings):
             return cls(settings_or_path.with_overrides(overrides) if overrides else settings_or_path)
         return cls(load_settings(settings_or_path, overrides))
+
+    @classmethod
+    def open_sync(cls, settings_or_path: Settings | str | os.PathLike[str] | None = None, /, **overrides: Any) -> "SyncApp":
+        """`open` for scripts and notebooks: `with App.open_sync() as app: outcome = app.invoke(…)`.
+
+        It has the facets and methods of an App under the same names. They block, and what is iterated with `async for` or
+        entered with `async with` here is so there without `async`. The App runs in a thread of its own, so that this works
+        also where an event loop runs already; any thread may use it.
+        """
+        from toolgate.app.sync_app import SyncApp
+
+        return SyncApp(cls.open(settings_or_path, **overrides))
 
     async def __aenter__(self) -> Self:
         await self._lifecycle.start()
@@ -164,6 +192,8 @@ class App:
         door: str = "python",
         caller: Caller | None = None,
         background: Background | None = None,
+        internal: bool = False,
+        connection: str | None = None,
     ) -> Awaitable[Outcome]:
         """Calls a tool by its name, or by the function, class or object that was registered: await this. Whatever the tool,
         a hook, a gate or the arguments do, it gives an outcome.
@@ -183,6 +213,8 @@ class App:
             door: The door that the call came by.
             caller: How to reach the caller while the call runs.
             background: Has the call queued; `enqueue` does it with all that belongs to it.
+            internal: True if it may be a call of a tool that is internal, such as `ask_model`.
+            connection: The session of the connection that the call came over, where the door has one.
         """
         if not self._opened:
             raise NotOpen
@@ -200,8 +232,10 @@ class App:
             check_request_id(request_id)
         call = Call(
             new_id(), name, arguments, actor, session, idempotency_key, approval, timeout, None, 0, door, caller=caller,
+            internal=internal,
             request_id=request_id, hooks=tuple(map(self.parts.hooks.instance, hooks)) if hooks else (),
             workspace=None if workspace is None else os.path.realpath(workspace), background=background,
+            connection=connection,
         )  # fmt: skip
         return self._invoke(call)
 
@@ -268,6 +302,25 @@ class App:
         chosen = None if workspace is None else os.path.realpath(workspace)
         call = Call(new_id(), name, arguments, actor or LOCAL, session, idempotency_key, door=door, workspace=chosen)
         return await explain(parts.pipeline, call)
+
+    @uninterrupted
+    async def say(
+        self, session: str | None, text: str, *, actor: Actor | None = None, through: str = "python"
+    ) -> "KeptWords":
+        """Tells what the user typed in a session: never what a model, a tool or a document says. Whoever is asked to approve
+        a call of the session is shown it, and the pipeline knows which addresses, names and amounts the user named.
+
+        Args:
+            session: The session; None: the user's calls that name none.
+            text: The message, as it was typed. What was pasted into it counts as the user's words too.
+            actor: The user; without it, the person at this machine.
+            through: The door that it came by, for the record.
+
+        Gives how much of it is known from now on. Raises `InvalidInput` for what is no text or no name of a session.
+        """
+        if not self._opened:
+            raise NotOpen
+        return await keep_words(self.parts, actor or LOCAL, session, text, through)
 
     # -- extension
 

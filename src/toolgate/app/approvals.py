@@ -2,12 +2,17 @@
 to ahead of time."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from toolgate.app.argument_origins import NO_ORIGINS, ArgumentOrigins, origins
 from toolgate.app.facets import CallableFacet
+from toolgate.app.file_differences import FileDifference, differences
 from toolgate.errors import CallError
-from toolgate.gates.approval.grants import MOST_LISTED
+from toolgate.gates.approval.grants import MOST_LISTED, BoundArguments
 from toolgate.gates.approval.questions import ANSWERS_PAGE
+from toolgate.gates.approval.records import hash_of
 from toolgate.gates.approval.request import (
     Answer,
     Approval,
@@ -16,14 +21,17 @@ from toolgate.gates.approval.request import (
     Approver,
     Grant,
     GrantTerms,
+    Listed,
     State,
 )
-from toolgate.model import LOCAL, Actor, Outcome
+from toolgate.model import LOCAL, Actor, Call, Entry, Outcome
 from toolgate.store import approvals as table
 from toolgate.tasks import uninterrupted
 
 if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
+
+LAST_ANSWERS = 5
 
 
 class ApprovalsFacet(CallableFacet):
@@ -69,6 +77,30 @@ class ApprovalsFacet(CallableFacet):
         """Tells whether an actor's yes would count, given through a door."""
         return self._parts.consent.questions.may_answer(asked, actor.user, through)
 
+    def why_not(self, asked: ApprovalRequest, actor: Actor, through: str) -> str | None:
+        """Gives the reason why an actor's yes would not count, given through a door; None: it would."""
+        return self._parts.consent.questions.why_not(asked, actor.user, through)
+
+    async def changes(self, asked: ApprovalRequest, actor: Actor, through: str) -> list[FileDifference]:
+        """Gives what a call would change in its file, as that is now: of built-in file tools, and only for somebody whose
+        yes would count and who is shown the arguments (`get`); for everybody else, nothing."""
+        if asked.on_record or not self.may_answer(asked, actor, through):
+            return []
+        return await differences(self._parts, asked)
+
+    async def origins(self, asked: ApprovalRequest, actor: Actor, through: str) -> ArgumentOrigins:
+        """Gives the values of a call's arguments that stand in outputs of earlier calls of its session, as far as those are
+        kept (setting audit.details): only for somebody whose yes would count and who is shown the arguments (`get`)."""
+        if asked.on_record or not self.may_answer(asked, actor, through):
+            return NO_ORIGINS
+        return await origins(self._parts, asked)
+
+    async def last_answers(
+        self, asked: ApprovalRequest, *, user: str | None = None, limit: int = LAST_ANSWERS
+    ) -> list[Approval]:
+        """Gives the last answered questions of the same tenant about the same tool, newest first: of one user, or of all."""
+        return await self._parts.consent.questions.last_answers(asked, limit, user)
+
     async def ids(self, tenant: str | None, beginning: str) -> list[tuple[str, str]]:
         """Gives the ids that begin so, each with its tenant: of one tenant, or of all."""
         return await self._parts.store.read(table.ids("approvals", tenant, beginning))
@@ -76,6 +108,11 @@ class ApprovalsFacet(CallableFacet):
     async def counts(self) -> dict[str, int]:
         """Gives how many questions wait for an answer, by tenant: for whoever runs this installation."""
         return await self._parts.consent.questions.waiting()
+
+    async def waiting(self, tenant: str | None, *, user: str | None = None) -> table.WaitingQuestions:
+        """Gives how many questions wait for an answer and since when the first does: of a tenant or of all (None), and asked
+        by one user or by any."""
+        return await self._parts.consent.questions.all_waiting(tenant, user)
 
     @uninterrupted
     async def answer(
@@ -104,29 +141,34 @@ class ApprovalsFacet(CallableFacet):
         waiting = await self._parts.consent.questions.status(id, (actor or LOCAL).tenant)
         asked = waiting.request
         outer = await self._parts.continuations.outer_of(id, asked.actor.tenant)
-        tool, key = (asked.tool, waiting.idempotency_key) if outer is None else (outer.tool_name, outer.idempotency_key)
+        tool, key, who, session = asked.tool, waiting.idempotency_key, asked.actor, asked.session
+        if outer is not None:  # which another actor may have made: one inside may be a subordinate's
+            tool, key, session = outer.tool_name, outer.idempotency_key, outer.session_id
+            who = Actor(outer.tenant_id, outer.persona_id, outer.user_id, tuple(orjson.loads(outer.scopes)))
         # In any other folder it works only if it still would by itself: an operator may have taken that away since.
         where = asked.workspace if asked.workspace.startswith("/") and asked.workspace.endswith("/") else None
         return await self._invoke(
-            tool, actor=asked.actor, session=asked.session, idempotency_key=key, approval=id, door=asked.door,
-            workspace=where,
+            tool, actor=who, session=session, idempotency_key=key, approval=id, door=asked.door,
+            workspace=where, internal=True, connection=waiting.connection,
         )  # fmt: skip
 
     async def list(
         self,
         *,
-        state: State | None = "waiting",
+        state: Listed | None = "waiting",
         actor: Actor | None = None,
         tool: str | None = None,
         user: str | None = None,
         limit: int = ANSWERS_PAGE,
         after: str | None = None,
         all_tenants: bool = False,
+        newest: bool = False,
     ) -> list[Approval]:
-        """Gives the questions of the actor's tenant, or of all, oldest first: about a tool, and asked by a user, or by any;
-        at most `limit`, beginning after the id `after`."""
+        """Gives the questions of the actor's tenant, or of all, oldest or `newest` first: about a tool, and asked by a user,
+        or by any; at most `limit`, beginning after the id `after`."""
         tenant = None if all_tenants else (actor or LOCAL).tenant
-        return await self._parts.consent.questions.list(tenant, state, tool=tool, user=user, limit=limit, after=after)
+        listing = self._parts.consent.questions.list
+        return await listing(tenant, state, tool=tool, user=user, limit=limit, after=after, newest=newest)
 
 
 class GrantsFacet(CallableFacet):
@@ -143,19 +185,35 @@ class GrantsFacet(CallableFacet):
         reason: str | None = None,
         by: Actor | None = None,
         operation: str | None = None,
+        arguments: dict[str, Any] | None = None,
         through: str = "python",
     ) -> Grant:
         """Agrees ahead of time to calls of a tool by an actor; never to destructive ones. `by`: who agrees; without it, the
-        person at this machine. `operation`: of a tool that has several, the one that is agreed to. `through`: the door."""
+        person at this machine. `operation`: of a tool that has several, the one that is agreed to. `arguments`: those that
+        are agreed to, and no others; without them, any. `through`: the door."""
         actor = actor or LOCAL
         by = by or Actor(actor.tenant, user=LOCAL.user)
         entry = self._parts.catalog.resolve(tool, actor.tenant)
+        bound = None if arguments is None else await self._bound(entry, arguments, actor, session)
         if entry.operations is not None:
+            if arguments is not None and operation is None:
+                operation = arguments["operation"]
             if operation not in entry.operations:
                 raise ApprovalError(f"{tool} is granted by operation: name one of {', '.join(entry.operations)}.")
             entry = entry.operations[operation]
         make = self._parts.consent.grants.make
-        return await make(entry, terms, actor, by, session=session, reason=reason, through=through)
+        return await make(entry, terms, actor, by, session=session, reason=reason, through=through, bound=bound)
+
+    async def _bound(self, entry: Entry, arguments: dict[str, Any], actor: Actor, session: str | None) -> BoundArguments:
+        """The arguments as a call would bring them, and as records hold them."""
+        checks = self._parts.checks
+        where = checks.workspace(Call("", entry.name, None, actor, session))
+        try:
+            canonical = checks.canonical(entry.name, actor.tenant, where, arguments)
+        except CallError as error:
+            raise ApprovalError(f"The arguments cannot be granted: {error.message}", suggestion=error.suggestion) from error
+        recorded = await checks.masked(entry.name, actor.tenant, canonical)
+        return BoundArguments(hash_of(canonical), recorded.decode())
 
     async def get(self, id: str, tenant: str | None, user: str | None = None) -> Grant:
         """Gives one grant of a tenant, or of any (None); for one user, if one is named. Raises `ToolgateError` if there is

@@ -49,16 +49,25 @@ class ArgumentChecks:
             canonical, arguments, self._parts.catalog.resolve(tool, tenant).public_input, ()
         )
 
+    async def masked_text(self, text: str) -> str:
+        """A text as records may hold it."""
+        if not self._parts.redactor.ready:
+            await self._parts.redactor.prepare(text)
+        return self._parts.redactor.text(text)
+
     async def may_run(self, ctx: InvokeContext, command: str, allow: tuple[CommandEntry, ...] | None) -> bool:
         """Tells whether a command would be let through for the actor of a call; asking a person is not part of it."""
         actor, call = ctx.call.actor, ctx.call
         try:
             entry = self._parts.catalog.resolve("execute_command", actor.tenant)
-            decision = await self._parts.guard.decide(
-                actor, "tool.request", entry.name, tier=entry.tier, session=call.session, door=call.door
-            )
+            decisions = [
+                await self._parts.guard.decide(
+                    one, "tool.request", entry.name, tier=entry.tier, session=call.session, door=call.door
+                )
+                for one in call.actors
+            ]
             if entry.guards is not None:
                 self._parts.tiers.check(entry, {"command": command}, self._parts.places.known(call), allow)
         except CallError:
             return False
-        return decision.allow and self._parts.catalog.why_off(entry, actor.tenant) is None
+        return all(decision.allow for decision in decisions) and self._parts.catalog.why_off(entry, actor.tenant) is None

@@ -6,31 +6,42 @@ wait for everything that an App consists of.
 
 import time
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from toolgate.app.agent_runs import make_agents
 from toolgate.app.argument_checks import ArgumentChecks
 from toolgate.app.background import add_handlers, make_qstash, make_queue, make_scheduled_calls, make_schedules
 from toolgate.app.document_library import make_documents
 from toolgate.app.events import Events
+from toolgate.app.language_models import make_models, make_prompts
+from toolgate.app.learning import make_learning
+from toolgate.app.local_tools import make_custom_tools
 from toolgate.app.log_heads import open_heads
 from toolgate.app.notifications import make_notifications, make_push_tokens
+from toolgate.app.permitted_tools import PermittedTools
+from toolgate.app.record_clock import record_clock
+from toolgate.app.registration import dynamic_entry
 from toolgate.app.schedule_check import ScheduleCheck
 from toolgate.app.secrets import ServerSecrets
-from toolgate.app.services import make_package_sources, make_services
+from toolgate.app.served_tools import ServedLists
+from toolgate.app.server_parts import make_servers
+from toolgate.app.services import make_npm_installer, make_package_sources, make_services
 from toolgate.app.sync import PolicySync, StoreSync
+from toolgate.app.team_sync import make_teams
 from toolgate.app.telemetry import make_metrics, make_tracing
 from toolgate.app.tool_health import ToolHealth
+from toolgate.app.tool_index import ToolIndex
 from toolgate.conversation.behaviours import BehaviourAdjustments
 from toolgate.conversation.canvas import Canvas
 from toolgate.coordination.notices import DATA, open_notices
 from toolgate.coordination.redis import Redis
 from toolgate.embeddings import Embedder
-from toolgate.events.calls import EventCalls
 from toolgate.gates.approval.approvers import Approvers
 from toolgate.gates.approval.consent import Consent
 from toolgate.gates.approval.continuation import Continuations
 from toolgate.gates.approval.records import ApprovalRoom
 from toolgate.gates.cache import ResultCache
+from toolgate.gates.flow.user_words import UserWords
 from toolgate.gates.idempotency import Idempotency
 from toolgate.gates.inputs import Inputs
 from toolgate.gates.ledger.audit import Ledger
@@ -48,19 +59,14 @@ from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.sources import open_sources
 from toolgate.gates.tier_rules.gate import TierRules, plan
 from toolgate.jobs.tool_calls import CallQueue
-from toolgate.llm.json_answers import JsonFinder
-from toolgate.llm.models import LanguageModels, cost_of
-from toolgate.mcp.catalog import McpTools
-from toolgate.mcp.client.servers import UpstreamServers
-from toolgate.mcp.runner import McpRunner
+from toolgate.llm.models import cost_of
 from toolgate.mcp.server.session_records import SessionRecords
 from toolgate.mcp.server.task_records import TaskRecords
-from toolgate.mcp.server_settings import named_servers
 from toolgate.memory import Memory
 from toolgate.memory.note_embeddings import NoteEmbeddings
 from toolgate.model import Actor, Tier
 from toolgate.network.a2a import A2aClient
-from toolgate.network.http_client import HttpClient
+from toolgate.network.http_client import MAX_TENANT_LOOKUPS, HttpClient
 from toolgate.network.searxng import SearxngClient
 from toolgate.pipeline.context import Providers
 from toolgate.pipeline.hooks import HookSet
@@ -73,13 +79,13 @@ from toolgate.registry.compile import DefinitionRules
 from toolgate.runners.breaker import Breakers
 from toolgate.runners.execution import Execution
 from toolgate.runners.local import LocalRunner
-from toolgate.sandbox.custom.folder import CompiledCode, CustomFolder, CustomTools
 from toolgate.sandbox.engine import Sandbox
 from toolgate.sandbox.npm.installer import NpmInstaller
 from toolgate.sandbox.repository import CommitAuthors
 from toolgate.sandbox.runner import SandboxRunner
 from toolgate.sandbox.workspaces import Workspaces
 from toolgate.services.call_checks import ToolLookup
+from toolgate.services.http_runner import HttpRunner
 from toolgate.sessions import Sessions
 from toolgate.settings import Settings
 from toolgate.store.chain import HeadFile
@@ -93,6 +99,14 @@ from toolgate.workflow.invocations import Invocations
 from toolgate.workflow.runner import WorkflowRunner
 from toolgate.workflow.source import output_fault
 
+if TYPE_CHECKING:
+    from toolgate.app.registration import Registration
+    from toolgate.events.calls import EventCalls
+    from toolgate.mcp.catalog import McpTools
+    from toolgate.mcp.client.servers import UpstreamServers
+    from toolgate.mcp.endpoints import McpEndpoints
+    from toolgate.openapi.catalog import OpenApiTools
+
 
 class Clock(Protocol):
     """The part of the module `time` that an App goes by; what also has `now` (a datetime in UTC) is asked for that."""
@@ -104,6 +118,14 @@ class Clock(Protocol):
 class Parts:
     """The parts of an App. Facets take from it what they use; tests and the doors of this package may look at it."""
 
+    # made by `make_servers`
+    servers_engine: "UpstreamServers"
+    mcp_tools: "McpTools"
+    openapi_tools: "OpenApiTools"
+    mcp_endpoints: "McpEndpoints"
+    registration: "Registration"
+    event_calls: "EventCalls"
+
     def __init__(self, settings: Settings, clock: Clock = time, *, keeps_servers: bool = True) -> None:
         """Makes all parts; none of them is started. `keeps_servers`: whether MCP servers are listed and restarted without
         being asked; not where the App is closed again at once."""
@@ -111,26 +133,31 @@ class Parts:
         self.monotonic = clock.monotonic
         self.wall_time = clock.time
         self.now = getattr(clock, "now", now)
+        self.record_time = record_clock(clock, settings)
         self._make_storage()
         self._make_policy()
         self._make_catalog()
         self._make_sandbox()
-        self._make_npm()
+        self.providers.everywhere[NpmInstaller] = make_npm_installer(self.sandbox, settings)
         self._make_network()
         self._make_memory()
         self._make_documents()
         self._make_secrets()
         self._make_services()
         self._make_conversation()
-        self._make_models()
+        self.prompt_files, self.prompts = make_prompts(self)
+        self.models = make_models(self)
         self._make_workflows()
-        self._make_servers(keeps_servers)
+        make_servers(self, keeps_servers)
+        self.local_tools, self.team_tools, self.team_sync = make_teams(self, keeps_servers)
         self._make_gates()
+        self.learning = make_learning(self)
         self.jobs = make_queue(self)
         self.qstash = make_qstash(self)
         self.schedules = make_schedules(self)
         self._make_pipeline()
         self.scheduled_calls = make_scheduled_calls(self)
+        self.run_takeover, self.agents = make_agents(self)
         add_handlers(self)
         self.health = ToolHealth(self, on_schedule=keeps_servers)
         self.metrics = make_metrics(self)
@@ -153,7 +180,7 @@ class Parts:
         self.artifacts = Artifacts(self.store, limits.artifact_days, limits.artifact_bytes)
         self.mcp_tasks = TaskRecords(self.store, self.presence, self.notices, self.artifacts)
         self.mcp_sessions = SessionRecords(self.store, self.notices)
-        self.ledger = Ledger(self.store)
+        self.ledger = Ledger(self.store, self.record_time)
         kept = settings.audit.details
         self.details = DetailArchive(self.store, days=kept.days, total_bytes=kept.total_bytes, clock=self.now)
         self.events = Events(self.store, self.ledger)
@@ -164,10 +191,8 @@ class Parts:
         settings, policy, refusal = self.settings, self.settings.policy, self.project.refusal
         self.guard = Guard(
             open_engine(policy, settings.opa_url, refusal),
-            monotonic=self.monotonic,
-            seconds=policy.permission_seconds,
-            shared=self.redis,
-        )
+            monotonic=self.monotonic, seconds=policy.permission_seconds, shared=self.redis,
+        )  # fmt: skip
         self.observer: Observer | None = None
         if policy.observe:
             self.observer = Observer(policy.observe, self.guard, self.monotonic, policy.permission_seconds, refusal)
@@ -192,7 +217,12 @@ class Parts:
     def _make_catalog(self) -> None:
         """The catalog of tools, and what keeps it and the policy's data in step with the store."""
         settings, guard = self.settings, self.guard
-        self.kinds: dict[str, Tier] = {"sandbox": "execute"}
+        self.kinds: dict[str, Tier] = {
+            "sandbox": "execute",
+            "http": "external_api",
+            "mcp": "external_api",
+            "workflow": "external_api",
+        }
         """The kinds of tools that can be registered at run time, and the least tier of each."""
         self.hooks = HookSet(settings.limits.hook_seconds)
         self.redactor = Redactor(settings.sensitive_keys, settings.scan_secrets)
@@ -204,7 +234,7 @@ class Parts:
             settings.sandbox.seconds,
             KeptStages(settings, self.redactor.mask).marks,
             self.hooks.instance,
-            costs={"deep_reasoning": cost_of(settings.model)},
+            costs=dict.fromkeys(("ask_model", "deep_reasoning"), cost_of(settings.model)),
             hosts={"npm": settings.npm.reach(settings.registries.npm)},
             sent_out=frozenset(name for name, tool in settings.tools.items() if tool.route == "events"),
         )
@@ -212,10 +242,21 @@ class Parts:
             {name: tool.enabled for name, tool in settings.tools.items() if tool.enabled is not None},
             settings.enforcement.enforced_tools,
             lambda actor: guard.hidden_from(actor) if guard.native else (),
+            settings.max_execution_time,
         )
-        self.catalog_sync = CatalogSync(self.store, self.catalog, self.rules, forget=guard.forget)
+        self.catalog_sync = CatalogSync(
+            self.store,
+            self.catalog,
+            compile_dynamic=partial(
+                dynamic_entry, rules=self.rules, n8n=settings.n8n, open_to=settings.registration.workflows
+            ),
+            forget=guard.forget,
+        )
         self.store_sync = StoreSync(self)
         self.policy = PolicySync(self)
+        self.permitted = PermittedTools(self)
+        self.served = ServedLists(self)
+        self.tool_index = ToolIndex(self)
 
     def _make_sandbox(self) -> None:
         """The places where tools run: sessions, workspaces, the sandbox with its custom tools, and the runners."""
@@ -236,34 +277,28 @@ class Parts:
         self.providers.everywhere.update({Sandbox: self.sandbox, Workspaces: self.places, Journal: self.journal})
         self.providers.everywhere[CommitAuthors] = CommitAuthors(settings.git.author_name, settings.git.author_email)
         zones = [(rule.tenant, rule.user, rule.timezone) for rule in settings.timezones]
-        self.providers.everywhere[Timezones] = Timezones(settings.timezone, zones)
+        self.timezones = self.providers.everywhere[Timezones] = Timezones(settings.timezone, zones)
         self.checks = ArgumentChecks(self)
         self.local = LocalRunner(limits.threads)
         self.breakers = Breakers(settings.breaker.failures, settings.breaker.reset_seconds, self.monotonic, self.redis)
         has_docker = settings.sandbox.docker_image is not None
-        sandboxed = SandboxRunner(self.sandbox, self.places, self.checks.may_run, docker=has_docker)
-        self.execution = Execution({"local": self.local, "sandbox": sandboxed}, self.breakers)
-        self.custom: CustomTools | None = None
-        if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
-            self.custom = CustomTools(
-                CustomFolder(settings.home / "tools", self.rules, self.project.refusal),
-                self.catalog,
-                self.catalog_sync.register,
-                self.guard.forget,
-                CompiledCode(self.sandbox, None if settings.in_memory else self.project.compiled_file).check,
-            )
-
-    def _make_npm(self) -> None:
-        """The installer of npm's packages."""
-        settings = self.settings
-        self.providers.everywhere[NpmInstaller] = NpmInstaller(
-            self.sandbox, settings.npm, settings.registries.npm, settings.home
+        sandboxed = SandboxRunner(
+            self.sandbox,
+            self.places,
+            self.checks.may_run,
+            docker=has_docker,
+            has_model=lambda actor: self.models.is_configured(actor),
         )
+        self.execution = Execution({"local": self.local, "sandbox": sandboxed}, self.breakers)
+        self.custom = make_custom_tools(self)
 
     def _make_network(self) -> None:
         """The HTTP client of the built-in tools, and the services that they reach with it."""
         settings, network = self.settings, self.settings.network
         self.http = HttpClient(network.allow, network.ports)
+        self.tenants_http = HttpClient(
+            settings.registration.allow, network.ports, setting="registration.allow", lookups=MAX_TENANT_LOOKUPS
+        )
         searxng = SearxngClient(self.http, settings.search.searxng_url)
         agents = A2aClient(self.http, settings.a2a.agents)
         self.providers.everywhere.update({HttpClient: self.http, SearxngClient: searxng, A2aClient: agents})
@@ -298,6 +333,7 @@ class Parts:
         self.services = make_services(self.settings.services, self.http, self.secrets.lend)
         self.providers.everywhere.update(self.services)
         self.providers.everywhere[ToolLookup] = ToolLookup(self.catalog.find)
+        self.execution.runners["http"] = HttpRunner(self.http, self.tenants_http, self.secrets.lend)
 
     def _make_conversation(self) -> None:
         """What agents leave for people, and for their own next turn."""
@@ -307,11 +343,6 @@ class Parts:
         self.behaviours = BehaviourAdjustments(self.store, self.redactor)
         made = (self.canvas, self.notifications, self.behaviours)
         self.providers.everywhere.update({type(one): one for one in made})
-
-    def _make_models(self) -> None:
-        """The language model that tools ask."""
-        self.models = LanguageModels(self.settings.model, self.http, self.secrets)
-        self.providers.everywhere.update({LanguageModels: self.models, JsonFinder: JsonFinder()})
 
     def _make_workflows(self) -> None:
         """The n8n server, and what runs its workflows as tools."""
@@ -335,35 +366,6 @@ class Parts:
         found = (self.secrets.find(name, actor) for name in names)
         return tuple(value for value in found if value is not None)
 
-    def _make_servers(self, keeps_servers: bool) -> None:
-        """MCP servers, with their tools in the catalog, and the event stream."""
-        settings = self.settings
-        self.servers_engine = UpstreamServers(
-            secrets=self.server_secrets.find,
-            sandbox=self.sandbox,
-            home=None if settings.in_memory else settings.home,
-            keep=None if settings.in_memory else self.server_secrets.keep_login,
-            tokens=self.server_secrets.login,
-            rules=lambda: self.tiers.paths,
-            places=self.places,
-        )
-        self.mcp_tools = McpTools(
-            settings.servers,
-            self.servers_engine,
-            self.store,
-            self.catalog,
-            self.rules,
-            register=self.catalog_sync.register,
-            forget=self.guard.forget,
-            note=self.events.record,
-            announce=self.announce,
-            named=named_servers(settings),
-            enabled=settings.mcp.enabled,
-        )
-        self.mcp_tools.lists_by_itself = self.servers_engine.restarts_by_itself = keeps_servers
-        self.event_calls = EventCalls(settings.events, self.server_secrets.find)
-        self.execution.runners |= {"mcp": McpRunner(self.mcp_tools), "events": self.event_calls.runner}
-
     def _make_gates(self) -> None:
         """The gates that people govern: money, approvals, idempotency keys."""
         settings = self.settings
@@ -381,6 +383,7 @@ class Parts:
             timezone=settings.budgets.timezone,
             clock=self.now,
         )
+        self.user_words = UserWords(self.store, self.checks.masked_text, self.now)
         room = ApprovalRoom(
             self.store,
             Approvers(settings.approvals, self.catalog.aliases),
@@ -388,6 +391,7 @@ class Parts:
             workspace=self.checks.workspace,
             policy_hash=lambda: self.guard.policy_hash,
             clock=self.now,
+            user_messages=self.user_words.messages,
         )
         self.continuations = Continuations(room, self.presence, self.announce)
         self.consent = Consent(

@@ -11,7 +11,7 @@ from toolgate.gates.ledger.details import CallDetails
 from toolgate.model import LOCAL, Actor, Outcome, check_request_id
 from toolgate.pipeline.context import InvokeContext
 from toolgate.store import audit_log, log_pages, signed_heads
-from toolgate.store.chain import START, Head, LogVerdict, Verifier
+from toolgate.store.chain import START, Head, LogVerdict, Verifier, link
 from toolgate.store.database import Rows
 from toolgate.store.head_keys import HeadKeys
 from toolgate.store.log_pages import CallFilter, LogFilter, LogPage
@@ -84,6 +84,26 @@ class AuditFacet(Facet):
         """Gives the end records of calls, newest first, beginning before a number; pages as for `rows`."""
         await self._parts.store.flush()
         return await self._parts.store.read(log_pages.calls(wanted, before, limit))
+
+    async def calls_within(self, call_id: str, *, tenant: str, levels: int = 5, limit: int = 200) -> Rows:
+        """Gives the end records of the calls that a call made, of those that these made, and so on, level by level."""
+        await self._parts.store.flush()
+        return await self._parts.store.read(log_pages.calls_within(call_id, tenant, levels, limit))
+
+    async def are_linked(self, rows: Rows) -> bool:
+        """Tells whether the hash of each of these rows is that of its content and of the row before it. Only `verify` tells
+        whether the whole log is as it was written."""
+        hashes = await self._parts.store.read(audit_log.hashes_at([row[0] - 1 for row in rows]))
+        for row in rows:
+            before = hashes.get(row[0] - 1) if row[0] > 1 else START.hash
+            content = (*row[1:7], row[7].encode())
+            if before is None or link(Head(row[0] - 1, before), content)[-1] != row[8]:
+                return False
+        return True
+
+    async def tenants(self, limit: int) -> list[str]:
+        """Gives the tenants that the log has rows of, by name, at most `limit`: for whoever runs this installation."""
+        return await self._parts.store.read(audit_log.tenants(limit))
 
     def on_call(self, listener: Callable[[InvokeContext, Outcome], None]) -> None:
         """Has a function called with each call that ends, and its outcome. It must be quick and raise nothing: a call waits

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolgate.app import approval_notices, workflow_jobs
+from toolgate.app import agent_runs, approval_notices, workflow_jobs
+from toolgate.app.agent_runs import DriveRun
 from toolgate.app.approval_notices import ApprovalNotices
 from toolgate.app.job_handlers import (
     EMBEDDING_SCHEMA,
@@ -70,6 +71,7 @@ def add_handlers(parts: "Parts") -> None:
     handlers.add(workflow_jobs.TYPE, ExecuteWorkflow(parts, calls), schema=workflow_jobs.SCHEMA)
     handlers.add(SEND_NOTIFICATION, SendNotification(parts), max_attempts=5, schema=NOTIFICATION_SCHEMA)
     handlers.add(GENERATE_EMBEDDING, GenerateEmbedding(parts), schema=EMBEDDING_SCHEMA)
+    handlers.add(agent_runs.TYPE, DriveRun(parts), schema=agent_runs.SCHEMA, is_masked=True)
     notices = ApprovalNotices(parts, partial(enqueue, parts))
     handlers.add(
         approval_notices.TYPE, notices.deliver, max_attempts=approval_notices.ATTEMPTS, schema=approval_notices.SCHEMA
@@ -130,7 +132,13 @@ def make_worker(parts: "Parts", concurrency: int | None = None, observers: Seque
         observers = (*observers, parts.metrics.count_attempt)
     runner = JobRunner(parts.store, parts.jobs, parts.providers.everywhere, observers)
     engine = _make_engine(parts, concurrency or parts.settings.jobs.concurrency)
-    tick = timer.ScheduleTimer(parts.store, parts.schedules, parts.events.record).tick
+    schedules = timer.ScheduleTimer(parts.store, parts.schedules, parts.events.record)
+
+    async def tick() -> float | None:
+        seconds = await schedules.tick()
+        await parts.run_takeover.sweep()
+        return seconds
+
     return JobWorker(parts.store, parts.jobs, runner, parts.presence, engine, tick)
 
 

@@ -1,7 +1,6 @@
 """Puts acts of people and events of the App on record, and tells listeners of the latter."""
 
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ class Events:
 
     async def record(self, action: str, actor: Actor, tool: str, details: dict[str, Any]) -> None:
         """Puts an act of somebody on record; it is on disk when this returns."""
-        await self._ledger.act(action, actor, tool, details, at=time.time_ns(), id=new_id())
+        await self._ledger.act(action, actor, tool, details, at=self._ledger.time_ns(), id=new_id())
 
     def announce(self, event: str, fields: dict[str, Any]) -> None:
         """Puts something that happened on record, and tells the listeners."""
@@ -33,7 +32,7 @@ class Events:
 
         whose = (fields.get("scope") or {}).get("tenant")  # of a budget that is for everybody: nobody's
         actor = LOCAL if whose is None else Actor(whose, user=LOCAL.user)
-        self._store.append(Act(time.time_ns(), new_id(), event, actor, "", fields))
+        self._store.append(Act(self._ledger.time_ns(), new_id(), event, actor, "", fields))
         self.tell(event, fields)
 
     def tell(self, event: str, fields: dict[str, Any]) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.app.deprecated import warn_of_call
-from toolgate.errors import InvalidInput
-from toolgate.model import LOCAL, Actor
+from toolgate.errors import CallError, InvalidInput
+from toolgate.model import LOCAL, Actor, can_name_actor
 from toolgate.store import budgets, idempotency
 from toolgate.store.budgets import BudgetRow, By, CostLine, UsageBy, UsageLine
+from toolgate.store.call_counts import whole_days
 from toolgate.store.database import now
 from toolgate.tasks import uninterrupted
 from toolgate.threads import to_thread
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from toolgate.sandbox.quarantine import QuarantineSet
     from toolgate.store.idempotency import KeyRow
     from toolgate.undo import Undone
+
+
+def check_named(**names: str | None) -> None:
+    """Refuses a rule about a tenant or persona of a name that no caller can have: it would hold for nobody."""
+    for what, name in names.items():
+        if name is not None and not can_name_actor(name):
+            raise InvalidInput(f"The name of a {what} must be 1 to 256 printable characters, not {name!r:.80}.")
 
 
 class Facet:
@@ -59,9 +67,23 @@ class BudgetsFacet(Facet):
             await self._parts.events.record("budget.removed", actor or LOCAL, "", {"budget": id})
         return removed
 
-    async def costs(self, by: By = "tool", *, since: datetime | None = None, tenant: str | None = None) -> "list[CostLine]":
-        """Gives what calls have cost: by tool, user, persona, tenant or day; without `since`, in the last thirty days."""
-        return await self._parts.budgets.costs(by, since or now() - timedelta(days=30), tenant)
+    async def costs(
+        self,
+        by: By = "tool",
+        *,
+        since: datetime | None = None,
+        tenant: str | None = None,
+        max_rows: int | None = None,
+    ) -> "list[CostLine]":
+        """Gives the calls that ran and what they cost: by tool, user, persona, tenant or day, since the beginning of the
+        hour of `since`, by user of its day in UTC; without it, in the last thirty days. `max_rows`: as for `usage`."""
+        return await self._parts.budgets.costs(by, since or now() - timedelta(days=30), tenant, max_rows)
+
+    async def use_of_tenants(self, tenants: Iterable[str], *, since: datetime) -> "list[CostLine]":
+        """Gives the calls of tenants that ran and their cost, by tenant and persona, since the beginning of the day of
+        `since` in UTC, as far as they are counted (`app.statistics.up_to`)."""
+        begin, end = whole_days(since, now())
+        return await self._parts.store.read(budgets.usage_of_tenants(tenants, begin, end))
 
     @uninterrupted
     async def set(self, budget: BudgetRow, *, actor: Actor | None = None) -> None:
@@ -71,10 +93,26 @@ class BudgetsFacet(Facet):
         await self._parts.events.record("budget.set", actor or LOCAL, budget.tool or "", {"budget": budget._asdict()})
 
     async def usage(
-        self, by: UsageBy = "day", *, since: datetime | None = None, tenant: str | None = None, user: str | None = None
+        self,
+        by: UsageBy = "day",
+        *,
+        since: datetime | None = None,
+        tenant: str | None = None,
+        user: str | None = None,
+        max_rows: int | None = None,
     ) -> "list[UsageLine]":
-        """Gives how many calls ended, and how; by day, tool or user; without `since`, in the last thirty days."""
-        return await self._parts.budgets.usage(by, since or now() - timedelta(days=30), tenant, user)
+        """Gives how many calls ended, and how; by day, tool or user, since the beginning of the hour of `since`;
+        without it, in the last thirty days. `max_rows`: the rows of the log, at most, that are counted now; without it, all
+        that were not counted before (`app.statistics.up_to`)."""
+        return await self._parts.budgets.usage(by, since or now() - timedelta(days=30), tenant, user, max_rows)
+
+    async def counting(self, tool: str, arguments: Any, actor: Actor) -> "list[BudgetStatus]":
+        """Gives the balance of each budget that would count a call; none, if its tool is free, or is gone."""
+        try:
+            entry = self._parts.catalog.resolve(tool, actor.tenant).of_call(arguments)
+        except (CallError, KeyError):
+            return []
+        return await self._parts.budgets.counting(actor, entry) if entry.priced else []
 
     async def list(self, tenant: str | None = None) -> "list[BudgetStatus]":
         """Gives what of every budget is spent and reserved; of one tenant, or of all."""

@@ -124,9 +124,9 @@ class JobsFacet(Facet):
         await self._parts.events.record("job.retried", actor, "", {"job": id, "type": job.type, "was": before.state})
         return job
 
-    async def counts(self, *, actor: Actor | None = None) -> dict[str, int]:
-        """Gives the number of the tenant's jobs in each state."""
-        return await self._parts.jobs.counts((actor or LOCAL).tenant)
+    async def counts(self, *, actor: Actor | None = None, all_tenants: bool = False) -> dict[str, int]:
+        """Gives the number of the tenant's jobs in each state, or of all tenants'."""
+        return await self._parts.jobs.counts(None if all_tenants else (actor or LOCAL).tenant)
 
     async def backlog(self, failed_seconds: float, due_seconds: float) -> JobBacklog:
         """Gives what of all tenants' jobs somebody should look at: how many there are in each state, failed within so many

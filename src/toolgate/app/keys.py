@@ -29,7 +29,7 @@ from toolgate.model.roles import DEFAULT_ROLES, Role, checked_roles, permissions
 from toolgate.screening.lookalikes import marked, person
 from toolgate.store import keys as table
 from toolgate.store.database import Transaction, now
-from toolgate.store.keys import ApiKey, key_for
+from toolgate.store.keys import ApiKey, KeyState, key_for
 from toolgate.tasks import BackgroundTasks, uninterrupted
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class KeysFacet(Facet):
         lasting: timedelta | None = None,
         roles: Iterable[Role] = DEFAULT_ROLES,
         may_approve: bool = False,
+        may_speak: bool = False,
         same_user: bool = False,
         by: Actor | None = None,
     ) -> tuple[ApiKey, str]:
@@ -81,6 +82,7 @@ class KeysFacet(Facet):
             lasting: How long it is valid; without it, until it is revoked.
             roles: What its holder may do over HTTP.
             may_approve: Whoever sits at the client may approve its calls there.
+            may_speak: Its holder may pass on what the user typed, as the user's own words (`App.say`).
             same_user: It may act as the user `key:NAME` also if an earlier key did.
             by: Who makes it; without it, the person at this machine.
         Raises `KeyRefused`.
@@ -107,7 +109,7 @@ class KeysFacet(Facet):
         by = by or LOCAL
         key = ApiKey(
             id=_random(ID_LETTERS, ID_LENGTH), name=name, actor=actor, roles=held, may_approve=may_approve,
-            created_by=by.user, created_at=made, expires_at=expires,
+            may_speak=may_speak, created_by=by.user, created_at=made, expires_at=expires,
         )  # fmt: skip
         secret = _random(SECRET_LETTERS, SECRET_LENGTH)
         await self._add(key, _hash(secret), by, same_user=same_user)
@@ -146,11 +148,20 @@ class KeysFacet(Facet):
             raise _no_key(id)
         return found[0]
 
-    async def list(self, tenant: str | None = None, *, limit: int | None = None, after: str | None = None) -> list[ApiKey]:
-        """Gives all keys, or those of a tenant; oldest first: at most `limit`, beginning after the id `after`."""
+    async def list(
+        self,
+        tenant: str | None = None,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        state: KeyState | None = None,
+        named: str | None = None,
+    ) -> list[ApiKey]:
+        """Gives all keys, or those of a tenant, in a state, and with a text in their name; oldest first: at most `limit`,
+        beginning after the id `after`."""
         start = None if after is None else await self.get(after, tenant)
         since = None if start is None else (start.created_at, start.id)
-        return await self._parts.store.read(table.listed(tenant, most=limit, since=since))
+        return await self._parts.store.read(table.listed(tenant, most=limit, since=since, state=state, named=named))
 
     async def any(self) -> bool:
         """Tells whether there is a key that would be taken."""
@@ -162,7 +173,7 @@ class KeysFacet(Facet):
         details = {
             "key": key.id, "name": key.name, "for_tenant": actor.tenant, "for_persona": actor.persona,
             "for_user": actor.user, "scopes": list(actor.scopes), "roles": list(key.roles),
-            "may_approve": key.may_approve,
+            "may_approve": key.may_approve, "may_speak": key.may_speak,
             "expires": None if key.expires_at is None else key.expires_at.isoformat(),
         }  # fmt: skip
         await self._parts.events.record(action, by, "", details)
@@ -220,7 +231,7 @@ class KeysFacet(Facet):
 
 
 def _credential(key: ApiKey) -> Credential:
-    return Credential(key.id, key.actor, key.may_approve, permissions_of(key.roles))
+    return Credential(key.id, key.actor, key.may_approve, permissions_of(key.roles), key.may_speak)
 
 
 def parse(text: bytes) -> tuple[str, str] | None:

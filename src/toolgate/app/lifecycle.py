@@ -4,9 +4,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from toolgate.app.record_clock import note_clock
 from toolgate.errors import SettingsError, StoreError
-from toolgate.registry.catalog import ToolSource
-from toolgate.registry.python_source import EntryPointSource, FolderSource, PackageSource
+from toolgate.registry.python_source import EntryPointSource, PackageSource
 from toolgate.store import keys
 from toolgate.store.data_folder import make_home
 from toolgate.threads import to_thread
@@ -50,20 +50,27 @@ class Lifecycle:
         self._hold()
         await self._bind_database(fresh=fresh)
         await parts.notices.start()
-        for source in self._sources():
-            self._tools.load(source)
+        self._tools.load(PackageSource("toolgate.tools", "builtin", parts.rules))
+        await parts.team_tools.look()  # before all that gives way to an organisation's names, or is refused by it
+        if parts.settings.entry_points:
+            self._tools.load(EntryPointSource(parts.rules))
+        parts.local_tools.start(self._tools)
+        self._tools.load(WorkflowSource(parts.settings.n8n, parts.settings.workflows, parts.rules, parts.catalog.names()))
+        parts.local_tools.start_custom()
         parts.secrets.uses.check(parts.catalog.entries())
-        if parts.custom is not None:
-            parts.custom.start()
         await parts.mcp_tools.start()
+        await parts.openapi_tools.look()
         await parts.store_sync.start()
         parts.policy.start()
         if parts.heads is not None:
             parts.heads.start()
         parts.details.start()
         parts.health.start()
+        parts.team_sync.start()
+        parts.learning.start()
         if any(one.waits_for_callback for one in parts.settings.workflows.values()):
             parts.invocations.start()
+        await note_clock(parts, "demo.begun")
 
     async def end(self) -> None:
         """Waits for running calls, as long as the settings say, stops what runs tools, saves the catalog, and closes all
@@ -71,6 +78,7 @@ class Lifecycle:
         from it; its error is raised at the end."""
         parts = self._parts
         async with self._held:
+            await parts.agents.close(parts.settings.shutdown_seconds)
             await parts.running.wait(parts.settings.shutdown_seconds)
             if parts.running.count:
                 logger.warning("%d calls still run and are left behind", parts.running.count)
@@ -78,6 +86,7 @@ class Lifecycle:
             for trouble in await parts.execution.close():
                 logger.warning("%s", trouble)
             await parts.catalog_sync.save()
+            await note_clock(parts, "demo.filled")
 
     def _hold(self) -> None:
         """Notes how the parts are closed: the store, which all others write to, last."""
@@ -99,9 +108,13 @@ class Lifecycle:
         held(parts.consent.close)
         held(parts.budgets.close)
         held(parts.http.close)
+        held(parts.tenants_http.close)
         held(parts.push_tokens.close)
+        held(parts.learning.close)
         held(parts.event_calls.close)
         held(parts.health.stop)
+        held(parts.team_sync.stop)
+        held(parts.tool_index.close)
         held(parts.invocations.stop)
         held(parts.store_sync.stop)
         held(parts.mcp_tools.stop)
@@ -138,14 +151,3 @@ class Lifecycle:
             raise
         except SettingsError as error:
             logger.warning("%s", error)
-
-    def _sources(self) -> list[ToolSource]:
-        settings, rules = self._parts.settings, self._parts.rules
-        sources: list[ToolSource] = [PackageSource("toolgate.tools", "builtin", rules)]
-        if settings.entry_points:
-            sources.append(EntryPointSource(rules))
-        if settings.auto_load_custom_tools and not settings.enforcement.disable_local_tools:
-            refusal = self._parts.project.refusal
-            sources.extend(FolderSource(folder, rules, refusal) for folder in settings.python_folders)
-        sources.append(WorkflowSource(settings.n8n, settings.workflows, rules, self._parts.catalog.names()))
-        return sources

@@ -6,6 +6,7 @@ from datetime import datetime
 from toolgate.errors import Denied, Failed
 from toolgate.jobs.handlers import JobContext
 from toolgate.model import Actor
+from toolgate.model.roles import permissions_of
 from toolgate.store import keys
 from toolgate.store import schedules as table
 from toolgate.store.database import Store
@@ -20,9 +21,13 @@ class ScheduleCheck:
         self._clock = clock
 
     async def has_key(self, actor: Actor) -> bool:
-        """Tells whether an API key lets its holder act as this actor, with these scopes at least."""
+        """Tells whether an API key lets its holder call tools as this actor, with these scopes at least."""
         at = self._clock()
-        known = (key for key in await self._store.read(keys.listed(actor.tenant)) if key.state(at) == "valid")
+        known = (
+            key
+            for key in await self._store.read(keys.listed(actor.tenant))
+            if key.state(at) == "valid" and "call" in permissions_of(key.roles)
+        )
         return any(
             (key.actor.user, key.actor.persona) == (actor.user, actor.persona) and set(actor.scopes) <= set(key.actor.scopes)
             for key in known

@@ -8,7 +8,7 @@ from typing import Any
 from toolgate.app.facets import Facet
 from toolgate.errors import Failed
 from toolgate.jobs.job import Job
-from toolgate.jobs.schedules import Schedule, schedule_of
+from toolgate.jobs.schedules import CronTimes, Schedule, ScheduleState, schedule_of
 from toolgate.jobs.tool_calls import TYPE
 from toolgate.model import LOCAL, Actor, Call, new_id
 from toolgate.store.schedules import ScheduleRow
@@ -91,6 +91,10 @@ class SchedulesFacet(Facet):
         await self._parts.scheduled_calls.note("schedule.added", actor, added)
         return added
 
+    def times(self, cron: str, *, timezone: str | None = None, count: int = 5, actor: Actor | None = None) -> CronTimes:
+        """Gives the next times of a cron line in a time zone, without one in that of the user. Raises `Failed`."""
+        return self._parts.schedules.times(cron, timezone, count, actor or LOCAL)
+
     async def get(self, id_or_name: str, *, actor: Actor | None = None, all_users: bool = False) -> Schedule:
         """Gives a schedule. Raises `Failed` if there is none that the actor may see."""
         return schedule_of(await self._find(id_or_name, actor or LOCAL, all_users))
@@ -102,9 +106,13 @@ class SchedulesFacet(Facet):
         all_users: bool = False,
         limit: int = SCHEDULES_PAGE,
         after: str | None = None,
+        state: ScheduleState | None = None,
+        named: str | None = None,
     ) -> "list[Schedule]":
-        """Gives the schedules, oldest first; `after`: those that are younger than the one with this id."""
-        return await self._parts.schedules.list(actor or LOCAL, limit, all_users=all_users, after=after)
+        """Gives the schedules, oldest first; `after`: those that are younger than the one with this id; `named`: those with
+        this text in their name."""
+        listing = self._parts.schedules.list
+        return await listing(actor or LOCAL, limit, all_users=all_users, after=after, state=state, named=named)
 
     @uninterrupted
     async def pause(self, id_or_name: str, *, actor: Actor | None = None, all_users: bool = False) -> Schedule:

@@ -5,7 +5,10 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from toolgate.mcp.client.model import ConnectionStatus
+from toolgate.mcp.review import PendingDefinition
 from toolgate.mcp.server_settings import described
+from toolgate.model import Actor
+from toolgate.openapi.records import METHOD
 from toolgate.settings import ServerSettings
 
 SHOWN_SETTINGS = {"enabled", "preset", "isolation", "cwd", "read", "write", "blocked", "bring_in", "domains", "only",
@@ -19,6 +22,16 @@ class DefinitionCounts(NamedTuple):
     accepted: int
     waiting: int
     gone: int
+
+
+DOWN_STATES = ("waiting", "resting")
+
+
+def is_down(settings: ServerSettings, standing: ConnectionStatus | None, problem: str | None) -> bool:
+    """Tells whether a server should answer and does not."""
+    if standing is None:
+        return settings.enabled and problem is not None
+    return settings.enabled and standing.state in DOWN_STATES
 
 
 class ServerStatus(NamedTuple):
@@ -43,6 +56,11 @@ class ServerStatus(NamedTuple):
     """The isolation that it has, or had when it was last listed."""
     version: str | None = None
     """Of its package, as it was installed."""
+
+    @property
+    def is_down(self) -> bool:
+        """True if it should answer and does not. One that is started when it is needed does."""
+        return is_down(self.settings, self.standing, self.problem)
 
     @property
     def accepted(self) -> int:
@@ -84,3 +102,15 @@ class ServerStatus(NamedTuple):
 
 def definition_counts(counts: Mapping[tuple[bool, str], int], *, items: bool) -> DefinitionCounts:
     return DefinitionCounts(*(counts.get((items, state), 0) for state in ("accepted", "quarantined", "gone")))
+
+
+def accept_record(one: PendingDefinition, by: Actor) -> tuple[str, Actor, str, dict[str, Any]]:
+    """The audit record of a definition that somebody accepted."""
+    details = {
+        "server": one.server,
+        "tool": one.tool or one.method,
+        "hash": one.hash,
+        "was": "new" if one.is_new else "changed",
+        "warnings": one.warnings(),
+    }
+    return "openapi.tool_accepted" if one.method == METHOD else "mcp.tool_accepted", by, one.name, details

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from toolgate.app.facets import CallableFacet
-from toolgate.app.server_status import ServerStatus, definition_counts
+from toolgate.app.server_status import ServerStatus, accept_record, definition_counts, is_down
 from toolgate.errors import Denied, SettingsError, did_you_mean
 from toolgate.extras import require
 from toolgate.mcp import definitions as table
@@ -27,6 +27,7 @@ from toolgate.mcp.import_files import ImportedServer, read_servers
 from toolgate.mcp.reconcile import ask
 from toolgate.mcp.review import PendingDefinition
 from toolgate.mcp.server_settings import (
+    check_brought,
     completed,
     described,
     named_servers,
@@ -36,7 +37,8 @@ from toolgate.mcp.server_settings import (
     upstream_of,
     validated,
 )
-from toolgate.model import LOCAL, TOOL_NAME, Actor
+from toolgate.model import LOCAL, TOOL_NAME, Actor, Entry
+from toolgate.openapi.records import METHOD, PIN_PREFIX
 from toolgate.registry.catalog import ToolProblem
 from toolgate.settings import ServerSettings
 from toolgate.tasks import uninterrupted
@@ -207,6 +209,8 @@ class ServersFacet(CallableFacet):
         upstream = upstream_of(name, completed(given, self._parts.settings.servers.get(name)))
         before = self._parts.mcp_tools.upstreams.get(name)
         self._check_names(upstream)
+        if upstream.settings.command and not upstream.settings.command[0].strip() and not (given.npm or given.pypi):
+            raise SettingsError(f"The command of server {name} is empty.", suggestion="Name a program, npm, pypi or url.")
         if operator is not None and upstream.settings.isolation == "none":
             raise SettingsError(
                 "A server without a jail is not added from elsewhere.",
@@ -215,7 +219,7 @@ class ServersFacet(CallableFacet):
             )
         if actor is not None or operator is not None:
             same = before is not None and before.identity == upstream.identity
-            _check_brought(
+            check_brought(
                 upstream.settings, {*(secrets or ()), *(secrets_in(before.settings) if before is not None and same else ())}
             )
         return given, upstream, before
@@ -274,9 +278,17 @@ class ServersFacet(CallableFacet):
         require("mcp")
 
     async def quarantined(self, server: str | None = None) -> list[PendingDefinition]:
-        """Gives the definitions that wait to be accepted: of a server, or of all."""
+        """Gives the definitions that wait to be accepted: of a server or an OpenAPI document (`openapi:NAME`), or of all."""
         await self._parts.mcp_tools.look()
-        return await self._parts.mcp_tools.waiting(server)
+        await self._parts.openapi_tools.look()
+        if server is not None and server.startswith(PIN_PREFIX):
+            return self._parts.openapi_tools.waiting(server.removeprefix(PIN_PREFIX))
+        found = await self._parts.mcp_tools.waiting(server)
+        return found if server is not None else [*found, *self._parts.openapi_tools.waiting()]
+
+    async def pinned(self, entry: Entry) -> table.DefinitionPin | None:
+        """Gives the definition of a tool of a server as it was accepted, and by whom; None: it is no tool of a server."""
+        return await self._parts.store.read(table.pin(entry.implementation)) if entry.tool.source == "mcp" else None
 
     @uninterrupted
     async def accept(
@@ -288,10 +300,10 @@ class ServersFacet(CallableFacet):
         for name in dict.fromkeys(one.name for one in shown):
             await self._may_connect(name, actor)
         by = actor or operator or LOCAL
-        accepted = await self._parts.mcp_tools.accept(shown, by.user)
-        await asyncio.gather(
-            *(self._parts.events.record("mcp.tool_accepted", by, one.name, _accepted(one)) for one in accepted)
-        )
+        of_documents = [one for one in shown if one.method == METHOD]
+        accepted = await self._parts.mcp_tools.accept((one for one in shown if one.method != METHOD), by.user)
+        accepted += await self._parts.openapi_tools.accept(of_documents, by.user)
+        await asyncio.gather(*(self._parts.events.record(*accept_record(one, by)) for one in accepted))
         return accepted
 
     @uninterrupted
@@ -410,35 +422,21 @@ class ServersFacet(CallableFacet):
                 "PERMISSION_DENIED", f"Changing {name} is not permitted: {decision.reason}.", reason=decision.reason
             )
 
+    def ready(self) -> tuple[int, int]:
+        """Gives how many servers are not down, and how many there are: as this process knows them, without a look at the
+        store."""
+        standings = {standing.name: standing for standing in self._parts.servers_engine.statuses()}
+        troubles, upstreams = self._parts.mcp_tools.unreachable(), self._parts.mcp_tools.upstreams
+        down = [name for name, one in upstreams.items() if is_down(one.settings, standings.get(name), troubles.get(name))]
+        return len(upstreams) - len(down), len(upstreams)
+
     async def list(self) -> list[ServerStatus]:
         """Gives every MCP server, those of the settings file first."""
         await self._parts.mcp_tools.look()
-        recorded = await self._parts.store.read(table.recorded())
-        counts = await self._parts.store.read(table.counts())
+        recorded, counts = await self._parts.store.read(table.recorded_and_counted())
         standings = {standing.name: standing for standing in self._parts.servers_engine.statuses()}
         troubles = self._parts.mcp_tools.unreachable()
         return [
             self._status(upstream, recorded, counts.get(name, {}), standings.get(name), troubles.get(name))
             for name, upstream in self._parts.mcp_tools.upstreams.items()
         ]
-
-
-def _check_brought(settings: ServerSettings, known: Collection[str]) -> None:
-    """Refuses settings that refer to a secret which whoever gives them did not bring along: others put it there, and its
-    value would be sent to an address or a program of this actor's choice."""
-    foreign = next((name for name in secrets_in(settings) if name not in known), None)
-    if foreign is not None:
-        raise SettingsError(
-            f"The settings refer to the secret {foreign}, whose value was not given with them.",
-            suggestion="Give its value, or have the operator add the server (`toolgate servers add`).",
-        )
-
-
-def _accepted(one: PendingDefinition) -> dict[str, Any]:
-    return {
-        "server": one.server,
-        "tool": one.tool or one.method,
-        "hash": one.hash,
-        "was": "new" if one.is_new else "changed",
-        "warnings": one.warnings(),
-    }

@@ -8,6 +8,8 @@ from toolgate.model import Auth
 from toolgate.network.http_client import HttpClient
 from toolgate.network.package_registries import PackageRegistries
 from toolgate.pipeline.context import InvokeContext
+from toolgate.sandbox.engine import Sandbox
+from toolgate.sandbox.npm.installer import NpmInstaller
 from toolgate.services.advisories import AdvisoryFolder
 from toolgate.services.credentials import Credentials
 from toolgate.services.netlify import Netlify
@@ -40,3 +42,8 @@ def make_package_sources(settings: Settings, http: HttpClient, now: Callable[[],
         AdvisoryFolder: AdvisoryFolder(advisories.folder, advisories.max_age_days, now),
         PackageRegistries: PackageRegistries(http, registries.npm, registries.pypi),
     }
+
+
+def make_npm_installer(sandbox: Sandbox, settings: Settings) -> NpmInstaller:
+    """The installer of npm's packages."""
+    return NpmInstaller(sandbox, settings.npm, settings.registries.npm, settings.home)

@@ -11,11 +11,13 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from toolgate.gates.policy.documents import PolicyData, PolicyError
+from toolgate.gates.policy.documents import AllowList, PolicyData, PolicyError
 from toolgate.gates.policy.open import open_engine, pushed_text
-from toolgate.store import budgets
+from toolgate.learning.proposals import limits_of
+from toolgate.store import budgets, learning
 from toolgate.store import catalog as table
 from toolgate.store.database import Transaction
+from toolgate.store.learning import LimitRow
 from toolgate.tasks import repeat, start_task
 from toolgate.threads import to_thread
 
@@ -66,13 +68,16 @@ class StoreSync:
     async def refresh(self) -> None:
         """Takes over what the store says now."""
         parts = self._parts
-        flags, dynamic, limits = await self._store.read(_all_of_it())
+        flags, dynamic, limits, accepted = await self._store.read(_all_of_it())
         if flags.epoch < self._epoch:
             return  # another refresh has overtaken this one
         self._epoch = flags.epoch
         self._read_at = monotonic()
+        parts.catalog.use_limits(limits_of(accepted))
         parts.catalog_sync.use(flags, dynamic)
+        await parts.team_tools.look()
         await parts.mcp_tools.look()
+        await parts.openapi_tools.look()
         await parts.continuations.refresh()
         parts.policy.use(flags)
         parts.budgets.use(limits)
@@ -85,11 +90,12 @@ class StoreSync:
             await self.refresh()
 
 
-def _all_of_it() -> Transaction[tuple[table.Flags, list[table.DynamicRow], list[budgets.BudgetRow]]]:
+def _all_of_it() -> Transaction[tuple[table.Flags, list[table.DynamicRow], list[budgets.BudgetRow], list[LimitRow]]]:
     """Reads the whole record, as it was at one moment."""
     flags = yield from table.flags()
     dynamic = yield from table.dynamic_tools()
-    return flags, dynamic, (yield from budgets.list_budgets())
+    limits = yield from budgets.list_budgets()
+    return flags, dynamic, limits, (yield from learning.limits())
 
 
 class PolicySync:
@@ -124,7 +130,8 @@ class PolicySync:
             can_add_tools=flags.can_add_tools,
             global_deny=catalog.with_second_names(flags.global_deny),
             restricted_tenants=flags.restricted_tenants,
-            enforced=self._parts.settings.enforcement.enforced_tools,
+            allow_lists={tenant: AllowList.of_document(one) for tenant, one in flags.allow_lists.items()},
+            enforced=catalog.enforced,
             tenant_names=catalog.tenant_names,
             epoch=flags.epoch,
         )

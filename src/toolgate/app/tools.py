@@ -2,16 +2,16 @@
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
-from toolgate.app.facets import CallableFacet
-from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError, StoreError
-from toolgate.model import LOCAL, Actor, Entry, Source, Tool
+from toolgate.app.facets import CallableFacet, check_named
+from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError, not_found
+from toolgate.model import DISCOVERY_TOOLS, LOCAL, Actor, Entry, Source, Tool
 from toolgate.registry.catalog import PROBLEMS, ToolProblem, ToolSource, origin
-from toolgate.registry.compile import compile_entry, definition, entry_of
+from toolgate.registry.compile import entry_of
 from toolgate.registry.export import Shape, export
 from toolgate.store import catalog as table
 from toolgate.store.tool_health import HealthRow
@@ -20,8 +20,11 @@ from toolgate.threads import to_thread
 from toolgate.trust import replace_file
 
 if TYPE_CHECKING:
-    from toolgate.app.assembly import Parts
+    from toolgate.agent.prompt import Style, SystemPrompt
+    from toolgate.app.served_tools import ServedTools
+    from toolgate.registry.skill_folder import SkillFolder
     from toolgate.sandbox.custom.yaml_file import ToolFile
+    from toolgate.tool_search import Ranking
 
 
 class FlagScope(TypedDict, total=False):
@@ -33,7 +36,6 @@ class FlagScope(TypedDict, total=False):
     actor: Actor | None
 
 
-MAX_KEPT_LISTS = 1_000
 MAX_LISTED_FLAGS = 10_000
 """Flags that are listed at once, if nothing else is said."""
 
@@ -51,70 +53,86 @@ class AddedTool(NamedTuple):
 class ToolsFacet(CallableFacet):
     """The tools in the catalog."""
 
-    def __init__(self, parts: "Parts") -> None:
-        super().__init__(parts)
-        self._listed: dict[int, tuple[tuple[Tool, ...], tuple[Tool, ...]]] = {}
-        """Lists without second names, by the identity of the whole ones, which are held with them."""
-
     # -- what there is
 
-    async def _permitted(self, actor: Actor) -> tuple[Tool, ...]:
-        if self._parts.notices.changed():
-            await self._parts.notices.catch_up(self._parts.store_sync.refresh)
-        enabled = self._parts.catalog.permitted(actor)
-        if self._parts.guard.native:
-            return self._without_aliases(enabled)
-        seen = set(await self._parts.guard.permitted(actor, [tool.name for tool in enabled]))
-        return self._without_aliases(tuple(tool for tool in enabled if tool.name in seen))
-
-    def _without_aliases(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Of two names for one thing the first alone, where an actor has both: a model reads each definition."""
-        aliases = self._parts.catalog.aliases
-        if not aliases or self._parts.settings.list_aliases:
-            return tools
-        known = self._listed.get(id(tools))
-        if known is not None and known[0] is tools:
-            return known[1]  # the very tuple again: what was made of it can be used again, too
-        names = {tool.name for tool in tools}
-        hidden = {name for name, first in aliases.items() if first in names}
-        listed = tuple(tool for tool in tools if tool.name not in hidden)
-        if len(self._listed) >= MAX_KEPT_LISTS:
-            self._listed.clear()
-        self._listed[id(tools)] = tools, listed
-        return listed
-
-    async def search(self, query: str, actor: Actor | None = None, *, limit: int = 10) -> "list[tuple[Tool, float]]":
-        """Gives the tools that an actor may see in which words of a query are found, best first, each with a score from 0 to
-        1."""
-        from toolgate.registry.search import rank
-
-        return (await to_thread(rank, query, await self._permitted(actor or LOCAL)))[:limit]
+    async def search(self, query: str | Sequence[str], actor: Actor | None = None, *, limit: int = 10) -> "Ranking":
+        """Gives the tools that an actor may see and that fit a task, best first, each with a score from 0 to 1. Several
+        phrasings of one task find more than one. Of tools that fit alike, those come first that did well in the tenant
+        lately (`app.learning`)."""
+        phrasings = [query] if isinstance(query, str) else list(query)
+        return await self._parts.tool_index.search(phrasings, actor or LOCAL, limit=limit)
 
     async def export(self, shape: Shape, actor: Actor | None = None) -> list[dict[str, Any]]:
-        """Gives the tools that an actor may see in the shape that a model's API or an MCP client takes."""
+        """Gives the tools that a model is listed which works for an actor, in the shape that a model's API or an MCP client
+        takes: all that the actor may see, or, where those are too many to read, what `served` says."""
         actor = actor or LOCAL
-        permitted = await self._permitted(actor)
-        return export((self._parts.catalog.resolve(tool.name, actor.tenant) for tool in permitted), shape)
+        return export(await self._parts.prompts.described(await self._parts.served.entries(actor), actor), shape)
+
+    async def served(self, actor: Actor | None = None) -> "ServedTools":
+        """Gives the tools that a model is listed which works for an actor, by name: all that the actor may see, or, above
+        the size that the setting `discovery` names, those of discovery (`search_tools`, `describe_tool`, `call_tool`), those
+        that the tenant uses most, and those that are pinned. The others can be called all the same."""
+        return await self._parts.served.of(actor or LOCAL)
+
+    async def export_skill(
+        self, folder: Path, names: Sequence[str] = (), *, actor: Actor | None = None, force: bool = False
+    ) -> "SkillFolder":
+        """Writes tools that an actor may see, all or those that are named, as an agent skill: a folder with SKILL.md and a
+        reference for each tool. A folder that was not written by this is overwritten only with `force`. Raises `CallError`
+        for a tool that the actor does not have, `InvalidInput` for a folder that can't be used."""
+        from toolgate.registry.skill_folder import SkillFolder, skill_files, skill_name, write_skill
+
+        actor = actor or LOCAL
+        name = skill_name(folder)
+        entries = await self._parts.permitted.entries(actor)
+        known = {entry.name: entry for entry in entries}
+        for one in names:
+            if one not in known:
+                raise not_found(one)
+        chosen = [known[one] for one in dict.fromkeys(names)] if names else entries
+        files = skill_files(name, await self._parts.prompts.described(chosen, actor), actor)
+        written = await to_thread(write_skill, folder, files, force=force)
+        return SkillFolder(folder, tuple(entry.name for entry in chosen), written)
+
+    async def prompt(
+        self, actor: Actor | None = None, *, session: str | None = None, style: "Style" = "native"
+    ) -> "SystemPrompt":
+        """Gives what a model is told before it begins to work for an actor, and how many tokens that takes.
+
+        Args:
+            actor: Whose tools and manner; without it, the person at this machine's.
+            session: The session, for hooks.
+            style: `native`: the definitions of the tools go beside the text, as the model's API takes them. `json`: they are
+                in the text, with the form of the reply that calls one (`toolgate.agent.replies`).
+
+        Raises `SettingsError` if a prompt file cannot be used, `CallError` if a hook fails.
+        """
+        return await self._parts.prompts.system(actor or LOCAL, session=session, style=style)
 
     async def typed(self, language: Literal["typescript", "python"], actor: Actor | None = None) -> str:
         """Gives the tools that an actor may see as declarations of functions, for a program (`run_program`)."""
         from toolgate.registry.code_mode_types import typed
 
-        return typed(await self._permitted(actor or LOCAL), language)
+        tools = await self._parts.permitted.tools(actor or LOCAL)
+        return typed([tool for tool in tools if tool.name not in DISCOVERY_TOOLS], language)
 
     async def token_costs(self, actor: Actor | None = None) -> dict[str, int]:
         """Gives how many tokens each tool's definition takes: of all tools, or of those that an actor may see. Estimated
         where the extra `tokens` is not installed."""
         entries = self._parts.catalog.entries()
         if actor is not None:
-            entries = [self._parts.catalog.resolve(tool.name, actor.tenant) for tool in await self._permitted(actor)]
+            entries = await self._parts.permitted.entries(actor)
         return await self._parts.catalog_sync.token_costs(entries)
 
     @property
     def problems(self) -> list[ToolProblem]:
         """The tools that could not be loaded, and why."""
         custom = self._parts.custom.problems if self._parts.custom is not None else ()
-        return [*self._parts.catalog.problems, *custom, *self._parts.mcp_tools.problems]
+        parts = self._parts
+        return [
+            *parts.catalog.problems, *parts.team_tools.problems, *parts.local_tools.problems, *custom,
+            *parts.mcp_tools.problems, *parts.openapi_tools.problems,
+        ]  # fmt: skip
 
     def entries(self) -> list[Entry]:
         """Gives every tool in the catalog as it is compiled, of all tenants: for whoever runs this installation."""
@@ -132,17 +150,14 @@ class ToolsFacet(CallableFacet):
     async def visible(self, name: str, actor: Actor) -> Entry | None:
         """Gives a tool that an actor has; None for one that is hidden, off or missing, after the same lookups: how long it
         takes tells nothing."""
-        view = self._parts.guard.known(actor, "tool.view", name) or await self._parts.guard.decide(actor, "tool.view", name)
-        entry = self._parts.catalog.find(name, actor.tenant)
-        if entry is None or not view.allow:
-            return None
-        return entry if self._parts.catalog.why_off(entry, actor.tenant) is None else None
+        return await self._parts.permitted.find(name, actor)
 
     @property
-    def version(self) -> tuple[int, str] | None:
-        """Something that is another once catalog, flags or policy are; None while a change of another process is still to be
-        taken over."""
-        return None if self._parts.notices.changed() else (self._parts.catalog.version, self._parts.guard.policy_hash)
+    def version(self) -> tuple[int, str, int] | None:
+        """Something that is another once catalog, flags or policy are, or a day has begun on which others are listed; None
+        while a change of another process is still to be taken over."""
+        parts = self._parts
+        return None if parts.notices.changed() else (parts.catalog.version, parts.guard.policy_hash, parts.served.day)
 
     async def why_off(self, entry: Entry, actor: Actor, *, door: str = "python") -> str | None:
         """Gives why an actor does not have a tool; None if it has."""
@@ -172,7 +187,7 @@ class ToolsFacet(CallableFacet):
     @property
     def withheld(self) -> Mapping[str, str]:
         """The names of tools that wait to be accepted, and why."""
-        return self._parts.mcp_tools.withheld
+        return {**self._parts.mcp_tools.withheld, **self._parts.openapi_tools.withheld}
 
     # -- where they come from
 
@@ -216,9 +231,10 @@ class ToolsFacet(CallableFacet):
         """
         from toolgate.sandbox.custom.yaml_file import parse_tool_file
 
-        if self._parts.settings.enforcement.disable_local_tools:
+        refused_by = self._parts.local_tools.refused_by
+        if refused_by is not None:
             raise SettingsError(
-                "Adding tools is disabled by the setting enforcement.disable_local_tools.",
+                f"Adding tools is disabled by {refused_by}.",
                 suggestion="Ask the operator of this installation.",
             )
         tool = parse_tool_file(content, file, self._parts.rules)
@@ -264,51 +280,43 @@ class ToolsFacet(CallableFacet):
             raise ToolFileError(problem)
         return None
 
-    async def add_dynamic(self, fields: Mapping[str, Any], actor: Actor | None = None) -> Tool:
+    async def add_dynamic(
+        self,
+        fields: Mapping[str, Any],
+        actor: Actor | None = None,
+        *,
+        replace: bool = False,
+        door: str = "python",
+        by_operator: bool = False,
+    ) -> Tool:
         """Registers a tool at run time, for the actor's tenant. It survives a restart.
 
-        Raises `CallError` (PERMISSION_DENIED) without the permission tool.enable, `DefinitionError` if the fields are wrong.
-        """
-        actor = actor or LOCAL
-        tool = definition({**fields, "source": "dynamic", "tenant": actor.tenant})
-        decision = await self._parts.guard.decide(actor, "tool.enable", tool.name)
-        if not decision.allow:
-            await self._parts.events.record("tool.registration_denied", actor, tool.name, {"reason": decision.reason})
-            raise Denied("PERMISSION_DENIED", f"Registering {tool.name} is not permitted: {decision.reason}.")
-        if tool.kind not in self._parts.kinds:
-            kinds = ", ".join(sorted(self._parts.kinds))
-            server = "; the tools of an MCP server come with it: `toolgate servers add`" if tool.kind == "mcp" else ""
-            why = f"a dynamic tool must say how it runs; {tool.kind!r} cannot (possible: {kinds}){server}"
-            raise DefinitionError(tool.name, [Fault("kind", why)])
-        if self._parts.mcp_tools.keeps(tool.name):
-            raise DefinitionError(tool.name, [Fault("name", "it is kept for a tool of an MCP server")])
-        entry = compile_entry(tool, None, (), self._parts.rules)
-        row = self._parts.catalog_sync.add_dynamic(entry, actor)
-        try:
-            await self._parts.store_sync.change(table.add_dynamic(row))
-        except StoreError:
-            self._parts.catalog.remove(tool.name, actor.tenant)
-            raise
-        await self._parts.events.record("tool.registered", actor, tool.name, {"fingerprint": entry.fingerprint})
-        return tool
+        Args:
+            fields: Its definition, with how it runs: `program` (kind sandbox), `http`, `mcp` or `workflow`.
+            actor: Whose tenant has it from then on.
+            replace: True to replace the tool of this name that the tenant has registered.
+            door: By which door it came, for the record.
+            by_operator: True for whoever runs this installation, whom no policy is asked about.
 
-    @uninterrupted
-    async def remove_dynamic(self, name: str, actor: Actor | None = None) -> Tool:
+        Raises `CallError` (PERMISSION_DENIED) without the permission tool.enable or (CAPACITY_EXCEEDED) past the limits of
+        the setting `registration`, `DefinitionError` if the fields are wrong.
+        """
+        actors = (actor or LOCAL,)
+        return await self._parts.registration.add(fields, actors, replace=replace, door=door, by_operator=by_operator)
+
+    async def remove_dynamic(self, name: str, actor: Actor | None = None, *, by_operator: bool = False) -> Tool:
         """Removes a tool of the actor's tenant that was registered at run time, at once and in every process.
 
         Raises `CallError`: TOOL_NOT_FOUND, or PERMISSION_DENIED without the permission tool.enable; `DefinitionError` for
         a tool of another source.
         """
-        actor = actor or LOCAL
-        tool = self._parts.catalog.resolve(name, actor.tenant).tool
-        if tool.source != "dynamic" or tool.tenant != actor.tenant:
-            raise DefinitionError(name, [Fault("source", f"a tool of source {tool.source} is removed where it comes from")])
-        decision = await self._parts.guard.decide(actor, "tool.enable", name)
-        if not decision.allow:
-            raise Denied("PERMISSION_DENIED", f"Removing {name} is not permitted: {decision.reason}.")
-        await self._parts.store_sync.change(table.remove_dynamic(name, actor.tenant))
-        await self._parts.events.record("tool.unregistered", actor, name, {})
-        return tool
+        return await self._parts.registration.remove(name, (actor or LOCAL,), by_operator=by_operator)
+
+    async def registration_of(self, entry: Entry) -> table.DynamicRow | None:
+        """Gives who registered a tool at run time, and by which door; None: it comes from elsewhere."""
+        if entry.tool.source != "dynamic" or entry.tool.tenant is None:
+            return None
+        return await self._parts.store.read(table.dynamic_tool(entry.name, entry.tool.tenant))
 
     # -- for whom they are enabled
 
@@ -340,6 +348,8 @@ class ToolsFacet(CallableFacet):
         actor = actor or LOCAL
         if tenant is not None and persona is not None:
             raise ValueError("a flag is for a tenant or for a persona, not for both")
+        if enabled is not None:
+            check_named(tenant=tenant, persona=persona)
         entry = self._parts.catalog.resolve(tool, actor.tenant)
         if tenant is None and persona is None:
             tenant = entry.tool.tenant  # for all who have it: of a dynamic tool that is one tenant
@@ -381,10 +391,12 @@ class ToolsFacet(CallableFacet):
     async def set_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
         """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred."""
         listed = [*flags]
+        for tenant in {one[0] for one in listed if one[2] is not None}:
+            check_named(tenant=tenant)
         await self._parts.store_sync.change(table.set_tenant_flags(listed))
         await self._parts.events.record("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
 
     async def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""
-        permitted = await self._permitted(actor or LOCAL)
+        permitted = await self._parts.permitted.tools(actor or LOCAL)
         return permitted if source is None else tuple(tool for tool in permitted if tool.source == source)

@@ -36,6 +36,7 @@ from toolgate.cli.table import state as state_cell
 from toolgate.cli.times import seconds_of, shown
 from toolgate.gates.approval.questions import ANSWERS_PAGE
 from toolgate.gates.approval.request import (
+    MOST_USES,
     WHOLE,
     Answer,
     Approval,
@@ -59,6 +60,7 @@ Owner = Annotated[str | None, option("--tenant T", "Only if it is of this tenant
 ApprovalId = Annotated[str, argument("ID", "The id of an approval, or how it alone begins.", autocompletion=approval_ids)]
 For = Annotated[str | None, option("--for TIME", "Make a grant too, that holds so long: 90s, 30m, 1h, 2d.")]
 Cap = Annotated[str | None, option("--cap USD", "Dollars that may be spent under the grant.")]
+Uses = Annotated[int | None, option("--uses N", "Calls that the grant covers, in all.", min=1, max=MOST_USES)]
 
 
 @group.command("list")
@@ -163,6 +165,10 @@ async def approve(
         bool, option("--session-grant", "Allow the tool for the rest of the call's session too.")
     ] = False,
     cap: Cap = None,
+    uses: Uses = None,
+    same_arguments: Annotated[
+        bool, option("--same-arguments", "Have the grant cover calls with the approved arguments alone.")
+    ] = False,
     run: Annotated[bool, option("--run", "Run the call now, as the actor who asked, and show its outcome.")] = False,
     tenant: Owner = None,
     user: User = None,
@@ -171,7 +177,8 @@ async def approve(
     if in_editor and (edit is not None or not at_a_terminal()):
         raise Usage("--editor needs a terminal, and no --edit beside it.")
     instead = None if edit is None else read_object(edit, "--edit")
-    answer = Answer("approve" if instead is None else "edit", reason, instead, _terms(lasting, session_grant, cap))
+    terms = _terms(lasting, session_grant, cap, uses, same_arguments=same_arguments)
+    answer = Answer("approve" if instead is None else "edit", reason, instead, terms)
     whose, by = _owner(tenant), actor_of(None, None, user)
     outcome = None
     async with opened(ctx) as app:
@@ -187,13 +194,16 @@ async def approve(
     return _say_approved(approval, outcome)
 
 
-def _terms(lasting: str | None, session_grant: bool, cap: str | None) -> GrantTerms | None:
+def _terms(
+    lasting: str | None, session_grant: bool, cap: str | None, uses: int | None, *, same_arguments: bool
+) -> GrantTerms | None:
     """The grant that comes with a yes, if one does."""
     if session_grant or lasting is not None:
         seconds = SESSION_SECONDS if lasting is None else seconds_of(lasting)
-        return GrantTerms("session" if session_grant else "user", seconds, cap_of(cap))
-    if cap is not None:
-        raise Usage("--cap is for grants: say --for or --session-grant too.")
+        return GrantTerms("session" if session_grant else "user", seconds, cap_of(cap), uses, same_arguments)
+    for name, given in (("--cap", cap is not None), ("--uses", uses is not None), ("--same-arguments", same_arguments)):
+        if given:
+            raise Usage(f"{name} is for grants: say --for or --session-grant too.")
     return None
 
 
@@ -328,6 +338,12 @@ def cap_of(text: str | None) -> Decimal | None:
         raise Usage(f"--cap: {sentence(error)}") from None
 
 
+def short_arguments(arguments: dict[str, Any]) -> str:
+    """Arguments on a line of a list."""
+    given = visible(msgspec.json.encode(arguments).decode())
+    return given if len(given) <= SHORT else f"{given[:SHORT]}…"
+
+
 def to_dict(approval: Approval) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(approval)
     request = plain.pop("request")
@@ -337,10 +353,16 @@ def to_dict(approval: Approval) -> dict[str, Any]:
 def _row(approval: Approval) -> list[Part]:
     request = approval.request
     who = "/".join(part for part in (request.actor.tenant, request.actor.persona, request.actor.user) if part)
-    given = visible(msgspec.json.encode(request.arguments).decode())
-    short = given if len(given) <= SHORT else f"{given[:SHORT]}…"
     outer = "" if request.outer_call is None else f"{visible(request.outer_tool or '')} (call {request.outer_call})"
-    return [request.id, state_cell(approval.state), request.tool, short, who, outer, shown(request.expires_at)]
+    return [
+        request.id,
+        state_cell(approval.state),
+        request.tool,
+        short_arguments(request.arguments),
+        who,
+        outer,
+        shown(request.expires_at),
+    ]
 
 
 def _at(moment: datetime | None) -> str:

@@ -11,7 +11,7 @@ from toolgate.app.app import App
 from toolgate.cli.context import entry_named, naming
 from toolgate.cli.output import clean
 from toolgate.errors import Failed, did_you_mean
-from toolgate.model import TIERS, Actor, Entry, Source
+from toolgate.model import DISCOVERY_TOOLS, TIERS, Actor, Entry, Source
 from toolgate.registry.catalog import ToolProblem
 from toolgate.trust import read_regular
 
@@ -46,6 +46,11 @@ class ListedTool:
     def on(self) -> bool:
         return self.why_off is None
 
+    @property
+    def is_shown(self) -> bool:
+        """True if models are shown it, under this name, where they are shown all tools."""
+        return not self.second_name and not self.entry.internal and self.name not in DISCOVERY_TOOLS
+
     def to_dict(self) -> dict[str, Any]:
         tool = self.entry.tool
         return {
@@ -61,6 +66,7 @@ class ListedTool:
             "token_cost": self.tokens,
             "declared_tokens": tool.declared_tokens,
             "alias_of": tool.alias_of,
+            "internal": tool.internal,
             "description": tool.description,
             "tags": list(tool.tags),
         }
@@ -78,6 +84,37 @@ async def listed(app: App, actor: Actor, *, of_all_tenants: bool = False) -> lis
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class ServedSummary:
+    """The tools that a model is listed which works for an actor."""
+
+    names: list[str]
+    tokens: int
+    is_discovery: bool
+    all_tokens: int
+    """Of the tools that it would be listed without discovery."""
+    all_count: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tools": self.names, "tokens": self.tokens, "discovery": self.is_discovery}
+
+    def __str__(self) -> str:
+        saved = self.all_tokens - self.tokens
+        share = f", {saved / self.all_tokens:.0%} fewer" if saved > 0 else ""
+        return (
+            f"Discovery is on: a model is listed {len(self.names)} tools of {self.all_count} and reads ~{self.tokens} "
+            f"tokens of definitions{share}. It finds the others with search_tools (settings discovery.*)."
+        )
+
+
+async def served_report(app: App, tools: list[ListedTool], actor: Actor) -> ServedSummary:
+    """The tools that a model is listed, of all that an actor has."""
+    served, costs = await app.tools.served(actor), {tool.name: tool.tokens for tool in tools}
+    names = [tool.name for tool in served.tools]
+    shown = [tool for tool in tools if tool.on and tool.is_shown]
+    return ServedSummary(names, sum(costs.get(name, 0) for name in names), served.is_discovery, total(shown), len(shown))
+
+
 def tiers_of(entry: Entry) -> str:
     """The tier of a tool; of one with operations, from the least to the most."""
     found = {one.tier for one in (entry.operations or {"": entry}).values()}
@@ -87,7 +124,7 @@ def tiers_of(entry: Entry) -> str:
 
 def total(tools: list[ListedTool]) -> int:
     """The tokens of the enabled ones together, as models are shown them."""
-    return sum(tool.tokens for tool in tools if tool.on and not tool.second_name)
+    return sum(tool.tokens for tool in tools if tool.on and tool.is_shown)
 
 
 def bar(part: int, whole: int) -> str:
@@ -127,7 +164,9 @@ async def why_missing(app: App, name: str, actor: Actor) -> str:
     if entry is not None:
         return await _hidden(app, entry, actor)
     if (why := app.tools.withheld.get(name)) is not None:
-        return f"{clean(name)} is offered by an MCP server, but {why}: `toolgate tools accept {name}`."
+        return f"{clean(name)} is known, but {why}: `toolgate tools accept {name}`."
+    if any(one.name == name for one in await app.teams.waiting()):
+        return f"{clean(name)} is a tool of the organisation and waits to be accepted: `toolgate teams accept {name}`."
     owners = sorted({str(one.tool.tenant) for one in app.tools.entries() if one.name == name})
     if owners:
         return f"{clean(name)} is a tool of tenant {clean(', '.join(owners))}: add --tenant {shlex.quote(owners[0])}."

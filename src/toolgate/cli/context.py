@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -105,7 +106,10 @@ async def opened(
 ) -> AsyncIterator[App]:
     """The App of this command, open. Where a person can be asked whether to trust what is there, they are. One that ends at
     once asks no MCP server of its own accord what it has, nor starts one again that has failed; nor does one beside another
-    that does."""
+    that does. Within `sharing` it is the App that is open already."""
+    if (shared := _shared.get()) is not None:
+        yield shared
+        return
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())  # a hook's thread that hangs holds no command
     keeps = serving if keeps_servers is None else keeps_servers
     app = await trusted(ctx, overrides, lambda settings: App(settings, keeps_servers=keeps))
@@ -117,6 +121,24 @@ async def opened(
         finally:
             with diverted():
                 await app.__aexit__(*sys.exc_info())
+
+
+_shared: ContextVar[App | None] = ContextVar("shared", default=None)
+
+
+@contextmanager
+def sharing(app: App) -> Iterator[None]:
+    """Has commands that are run within another one, as those of a chat are, use its App."""
+    before = _shared.set(app)
+    try:
+        yield
+    finally:
+        _shared.reset(before)
+
+
+def typed_as(command: str) -> str:
+    """A command as whoever reads it types it: at the shell's prompt, or after the slash of a chat."""
+    return f"toolgate {command}" if _shared.get() is None else f"/{command}"
 
 
 async def trusted(ctx: typer.Context, overrides: Mapping[str, Any], made: Callable[[Settings], T]) -> T:

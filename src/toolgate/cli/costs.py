@@ -11,6 +11,7 @@ from toolgate.cli.output import answered, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import iso, shown, since_when
 from toolgate.errors import plural
+from toolgate.gates.quota.budget_accounts import counted_since
 from toolgate.model import NANO
 from toolgate.pipeline.usage import dollars
 from toolgate.store.budgets import By, CostLine
@@ -19,11 +20,13 @@ from toolgate.store.budgets import By, CostLine
 async def costs(
     ctx: typer.Context,
     by: Annotated[By, option("--by WHAT", f"What is summed: {', '.join(get_args(By))}.")] = "tool",
-    since: Annotated[str, option("--since WHEN", "How far back: 30m, 24h, 7d, 4w, or a date such as 2026-11-01.")] = "7d",
+    since: Annotated[
+        str, option("--since WHEN", "How far back, in whole hours: 24h, 7d, or a date such as 2026-11-01.")
+    ] = "7d",
     tenant: OnlyTenant = None,
 ) -> int:
     """Show what calls have cost. A table, with a bar for each line's share."""
-    begin = since_when(since, datetime.now(UTC))
+    begin = counted_since(since_when(since, datetime.now(UTC)), is_daily=by == "user")
     async with opened(ctx) as app:
         lines = await app.budgets.costs(by, since=begin, tenant=tenant)
     total, calls = sum(line.nano for line in lines), sum(line.calls for line in lines)

@@ -6,7 +6,8 @@ import msgspec
 import typer
 
 from toolgate.app.app import App
-from toolgate.cli.approvals import Cap, cap_of, whole_id
+from toolgate.cli.approvals import Cap, Uses, cap_of, short_arguments, whole_id
+from toolgate.cli.arguments import read_object
 from toolgate.cli.context import (
     ActorOptions,
     CommandGroup,
@@ -49,7 +50,7 @@ async def list_grants(
     command = f"toolgate grants add TOOL --for 1h{naming(whose)}"
     return listing(
         {"grants": [{**msgspec.to_builtins(grant), "exhausted": exhausted} for grant, exhausted in found]},
-        ["id", "state", "tool", "for", "until", "granted by", "used"],
+        ["id", "state", "tool", "arguments", "for", "until", "granted by", "used"],
         [_row(grant, exhausted=exhausted) for grant, exhausted in found],
         none=f"Tenant {whose.tenant} has no grants{holding}. `{command}` makes one.",
     )
@@ -64,6 +65,8 @@ async def add(
     session: Annotated[str | None, text_option("--session S", "Only in this session of the user.")] = None,
     whole_tenant: Annotated[bool, option("--whole-tenant", "For everybody of the tenant.")] = False,
     cap: Cap = None,
+    uses: Uses = None,
+    args: Annotated[str | None, option("--args JSON|@FILE|-", "Only with these arguments.")] = None,
     reason: Reason = None,
 ) -> int:
     """Let a tool run without asking for a while. For a user (without any option the local one), a persona, a session or a
@@ -73,11 +76,16 @@ async def add(
     scope: GrantScope = "tenant" if whole_tenant else "session" if session is not None else "user"
     if scope == "user" and whom.persona is not None and whom.user is None:
         scope = "persona"
-    terms = GrantTerms(scope, seconds_of(lasting), cap_of(cap))
+    terms = GrantTerms(scope, seconds_of(lasting), cap_of(cap), uses)
+    arguments = None if args is None else read_object(args, "--args")
     by = actor_of(whom.tenant, None, LOCAL.user)
     async with opened(ctx) as app:
-        grant = await app.grants.create(tool, terms, actor=whom.actor, by=by, session=session, reason=reason)
-    words = f" {grant.tool} to {grant.whom} until {shown(grant.expires_at)} ({grant.id})"
+        grant = await app.grants.create(
+            tool, terms, actor=whom.actor, by=by, session=session, reason=reason, arguments=arguments
+        )
+    given = "" if grant.arguments is None else " with these arguments"
+    often = "" if grant.max_uses is None else f", at most {plural(grant.max_uses, 'call')}"
+    words = f" {grant.tool}{given} to {grant.whom} until {shown(grant.expires_at)}{often} ({grant.id})"
     return answer(msgspec.to_builtins(grant), ("✓ Granted", "green"), words)
 
 
@@ -98,7 +106,8 @@ async def revoke(
 
 
 def _is_exhausted(app: App, grant: Grant) -> bool:
-    """True if the cap has no room for another call at the tool's price, or at any if the tool is gone or names none."""
+    """True if all its calls were made, or the cap has no room for another at the tool's price, or at any if the tool is gone
+    or names none."""
     entry = entry_named(app, grant.tool, Actor(grant.tenant))
     price = 0 if entry is None else max(entry.fixed_nano, entry.capability_nano)
     used_up = grant.cap_usd is not None and grant.spent_usd > 0 and not grant.has_room(1)
@@ -108,8 +117,10 @@ def _is_exhausted(app: App, grant: Grant) -> bool:
 def _row(grant: Grant, *, exhausted: bool) -> list[Part]:
     holds = "exhausted" if exhausted else "holds"
     found = holds if grant.holds(now()) else "revoked" if grant.revoked_at is not None else "ended"
-    used = f"{plural(grant.uses, 'use')}{_money(grant)}"
-    return [grant.id, state(found), grant.tool, grant.whom, shown(grant.expires_at), grant.granted_by, used]
+    of = "" if grant.max_uses is None else f" of {grant.max_uses:,}"
+    used = f"{plural(grant.uses, 'use')}{of}{_money(grant)}"
+    given = "any" if grant.arguments is None else short_arguments(grant.arguments)
+    return [grant.id, state(found), grant.tool, given, grant.whom, shown(grant.expires_at), grant.granted_by, used]
 
 
 def _money(grant: Grant) -> str:

@@ -52,6 +52,13 @@ async def create(
     may_approve: Annotated[
         bool, option("--may-approve", "Whoever holds it may approve calls, like a person at this machine.")
     ] = False,
+    may_speak: Annotated[
+        bool,
+        option(
+            "--may-speak-for-the-user",
+            "Whoever holds it may pass on what the user typed, as the user's own words: for hosts, never for a model.",
+        ),
+    ] = False,
     same_user: Annotated[
         bool, option("--same-user", "Act as key:NAME, also if an earlier key did: with its grants and budgets.")
     ] = False,
@@ -73,8 +80,9 @@ async def create(
     by = actor_of(tenant, None, LOCAL.user)
     async with opened(ctx) as app:
         key, text = await app.keys.create(
-            name, actor, lasting=lasting, roles=roles, may_approve=may_approve, same_user=same_user, by=by
-        )
+            name, actor, lasting=lasting, roles=roles, may_approve=may_approve, may_speak=may_speak, same_user=same_user,
+            by=by,
+        )  # fmt: skip
     if answered({**_to_dict(key), "key": text}):
         return 0
     say(text)
@@ -92,7 +100,7 @@ async def list_keys(ctx: typer.Context, tenant: Tenant = None) -> int:
         found = await app.keys.list(whose)
     return listing(
         {"keys": [_to_dict(key) for key in found]},
-        ["id", "state", "name", "acts as", "roles", "scopes", "approves", "expires", "used"],
+        ["id", "state", "name", "acts as", "roles", "scopes", "approves", "speaks", "expires", "used"],
         [_row(key) for key in found],
         none="There are no keys. `toolgate keys create NAME` makes one.",
     )
@@ -155,6 +163,7 @@ def _to_dict(key: ApiKey) -> dict[str, Any]:
         "scopes": list(actor.scopes),
         "roles": list(key.roles),
         "may_approve": key.may_approve,
+        "may_speak": key.may_speak,
         "created_by": key.created_by,
         "created_at": iso(key.created_at),
         "expires_at": key.expires_at and iso(key.expires_at),
@@ -167,6 +176,6 @@ def _to_dict(key: ApiKey) -> dict[str, Any]:
 def _row(key: ApiKey) -> list[Part]:
     expires = "never" if key.expires_at is None else shown(key.expires_at)
     used = "never" if key.last_used_at is None else f"about {shown(key.last_used_at)}"
-    approves = ("yes", "yellow") if key.may_approve else ""
+    approves, speaks = (("yes", "yellow") if may else "" for may in (key.may_approve, key.may_speak))
     roles, scopes = ", ".join(key.roles), ", ".join(key.actor.scopes)
-    return [key.id, state(key.state(now())), key.name, _whom(key), roles, scopes, approves, expires, used]
+    return [key.id, state(key.state(now())), key.name, _whom(key), roles, scopes, approves, speaks, expires, used]

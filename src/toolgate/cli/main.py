@@ -20,6 +20,7 @@ from toolgate.cli.context import GlobalOptions, NotFound, Usage, option, with_op
 from toolgate.cli.output import STDOUT, Unwritable, clean, complain, emit_error, note, say
 from toolgate.coordination.redis import CoordinationError
 from toolgate.errors import (
+    BundleRefused,
     CallError,
     DefinitionError,
     InvalidInput,
@@ -34,6 +35,7 @@ from toolgate.errors import (
 from toolgate.extras import MissingExtra, extra_of
 from toolgate.gates.approval.request import ApprovalError
 from toolgate.gates.policy.documents import PolicyError
+from toolgate.learning.refusal import FeedbackRefused
 from toolgate.undo import NoBackup, NotUndone
 
 ERROR_CODES: dict[type[ToolgateError], tuple[str, int]] = {
@@ -51,6 +53,8 @@ ERROR_CODES: dict[type[ToolgateError], tuple[str, int]] = {
     CoordinationError: ("REDIS_ERROR", 1),
     KeyRefused: ("KEY_ERROR", 1),
     SignInRefused: ("SIGN_IN_ERROR", 1),
+    BundleRefused: ("BUNDLE_REFUSED", 1),
+    FeedbackRefused: ("FEEDBACK_REFUSED", 1),
     NotServing: ("SERVE_ERROR", 1),
     MissingExtra: ("EXTRA_MISSING", 1),
 }
@@ -91,9 +95,10 @@ PROGRAM_OPTIONS = {"--settings": "FILE", "--home": "DIR"}
 """Options of the program itself, and what each takes."""
 
 COMMANDS = (
-    "call", "explain", "tools", "servers", "policy", "approvals", "grants", "budgets", "costs", "secrets",
-    "idempotency", "jobs", "worker", "schedules", "undo", "workspace", "documents", "workflows", "notifications",
-    "canvas", "behaviours", "audit", "artifacts", "keys", "sign-in", "serve", "mcp", "init", "trust", "doctor",
+    "call", "chat", "say", "explain", "tools", "servers", "openapi", "teams", "policy", "approvals", "grants", "budgets",
+    "costs", "secrets", "idempotency", "jobs", "worker", "schedules", "undo", "workspace", "documents", "workflows",
+    "notifications", "canvas", "behaviours", "learning", "audit", "artifacts", "keys", "sign-in", "serve", "demo", "mcp",
+    "init", "trust", "doctor",
 )  # fmt: skip
 """In the order of the help. The module of a command has a `group` of commands, or a function of its name."""
 

@@ -23,6 +23,7 @@ from toolgate.cli.context import (
 )
 from toolgate.cli.files import json_of, text_of
 from toolgate.cli.output import Part, answer, answered, as_json, emit, note, say, show, write
+from toolgate.cli.policy_suggestion import remove_allow_list, set_allow_list, suggest
 from toolgate.cli.table import state, table
 from toolgate.cli.times import since_when
 from toolgate.errors import ToolgateError, nearest, plural
@@ -91,15 +92,19 @@ Since = Annotated[str | None, option("--since WHEN", "Only calls since: 30m, 24h
 @group.command("replay")
 async def replay_calls(
     ctx: typer.Context,
-    file: Annotated[Path, argument("FILE", "The candidate: a Rego file.")],
+    file: Annotated[Path | None, argument("FILE", "The candidate: a Rego file.")] = None,
+    data: Annotated[Path | None, option("--data FILE", "Documents from this JSON file; others as in force.")] = None,
     since: Since = None,
     tenant: OnlyTenant = None,
 ) -> int:
-    """Apply another policy to the calls on record. What would change is shown."""
-    text, start = text_of(file), None if since is None else since_when(since, datetime.now(UTC))
+    """Apply another policy or data to the calls on record. What would change is shown."""
+    if file is None and data is None:
+        raise Usage("Name a Rego file, or documents with --data FILE.")
+    text, start = None if file is None else text_of(file), None if since is None else since_when(since, datetime.now(UTC))
+    documents = None if data is None else json_of(text_of(data), data)
 
     async with opened(ctx) as app:
-        found = await app.policy.replay(text, since=start, tenant=tenant)
+        found = await app.policy.replay(text, data=documents, since=start, tenant=tenant)
     if not answered(found.to_dict()):
         _say(found)
     return 0
@@ -144,6 +149,9 @@ def _counts(found: Replay) -> list[Part]:
 def _row(each: Group) -> list[Part]:
     who = each.tenant if each.persona is None else f"{each.tenant}/{each.persona}"
     return [f"{each.count:,}", state(each.change.replace("_", " ")), each.tool, who, each.reason, each.examples[0]]
+
+
+group.command("suggest")(suggest)
 
 
 # -- what is in force
@@ -214,7 +222,7 @@ async def restrict_code(ctx: typer.Context, tenant: TenantName) -> int:
 
 @group.command("unrestrict-code")
 async def unrestrict_code(ctx: typer.Context, tenant: TenantName) -> int:
-    """Let a tenant call tools that run code or commands again."""
+    """Let a tenant run code and commands again."""
     return await _restrict(ctx, tenant, False, "✓ May run code", "It was not kept from running code")
 
 
@@ -248,6 +256,10 @@ async def _allow_adding(ctx: typer.Context, persona: str, allowed: bool, done: s
 
 def _changed(changed: bool, told: dict[str, Any], words: str, subject: str) -> int:
     return answer({**told, "changed": changed}, (words, "green" if changed else ""), f": {subject}")
+
+
+group.command("set-allow-list")(set_allow_list)
+group.command("remove-allow-list")(remove_allow_list)
 
 
 # -- a policy before it decides

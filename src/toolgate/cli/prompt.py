@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -221,9 +222,13 @@ def _settle(future: "asyncio.Future[None]") -> Callable[[], None]:
 
 @contextmanager
 def interruptible() -> Iterator["asyncio.Future[None]"]:
-    """Ctrl-C answers the question instead of ending the program."""
+    """Ctrl-C answers the question instead of ending the program. Only where signals arrive: in another thread
+    (`App.open_sync`) it goes to whoever made the call, and ends that."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
     before = signal.getsignal(signal.SIGINT)
     loop.add_signal_handler(signal.SIGINT, _settle(interrupted))
     try:

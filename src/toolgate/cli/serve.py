@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from toolgate.cli.context import Usage, opened, option, trusted
+from toolgate.cli.demo import demo_content
 from toolgate.cli.output import answered, note
 from toolgate.cli.sign_in import new_link
 from toolgate.cli.times import shown
 from toolgate.errors import NotServing
 from toolgate.extras import require
+from toolgate.model import LOCAL, Actor
 
 if TYPE_CHECKING:
     from toolgate.serve.app import HttpApp
@@ -39,16 +41,24 @@ def serve(
     ] = False,
     quiet: Annotated[bool, option("-q --quiet", "Log neither requests nor calls.")] = False,
     log_format: Annotated[Literal["text", "json"], option("--log-format FORM", "text or json.")] = "text",
+    demo: Annotated[
+        bool, option("--demo", "Serve demo content, in a folder of its own; `toolgate demo remove` removes it.")
+    ] = False,
 ) -> int:
     """Serve the HTTP API and MCP, and run jobs, until stopped."""
 
     require("serve")
+    with demo_content(ctx) if demo else nullcontext(LOCAL) as person:
+        given = {name: value for name, value in (("host", host), ("port", port), ("workers", workers)) if value is not None}
+        log = _make_log(log_format, verbose=verbose, quiet=quiet)
+        return _serve(ctx, {"serve": given} if given else {}, log, person)
+
+
+def _serve(ctx: typer.Context, overrides: dict[str, Any], log: "ServerLog | None", person: Actor) -> int:
+    """Serves until it is stopped. `person`: whom the link that it prints signs in, as operator."""
     from toolgate.app.event_stream import taking_events
     from toolgate.serve import http_server, open_files  # with Starlette and uvicorn, which no other command needs
 
-    log = _make_log(log_format, verbose=verbose, quiet=quiet)
-    given = {name: value for name, value in (("host", host), ("port", port), ("workers", workers)) if value is not None}
-    overrides = {"serve": given} if given else {}
     worker = _fork_workers(ctx, overrides)
     if isinstance(worker, int):
         return worker
@@ -58,7 +68,7 @@ def serve(
         if worker is not None and not worker.is_new:
             worker.is_ready({})
             return
-        link = await new_link(http.app, http.app.settings.serve.public_url or _from_here(url))
+        link = await new_link(http.app, http.app.settings.serve.public_url or _from_here(url), person)
         has_keys = bool(http.app.issuers.names) or await http.app.keys.any()
         said = {"sign_in": link["url"], "until": shown(link["until"]), "has_keys": has_keys}
         if worker is None:

@@ -13,7 +13,10 @@ from toolgate.client.async_facets import (
     AsyncGrantsClient,
     AsyncJobsClient,
     AsyncKeysClient,
+    AsyncLearningClient,
+    AsyncPolicyClient,
     AsyncSchedulesClient,
+    AsyncTeamsClient,
     AsyncToolsClient,
 )
 from toolgate.client.connection import (
@@ -27,6 +30,7 @@ from toolgate.client.event_lines import EventLines
 from toolgate.model import Outcome
 from toolgate.pipeline.explain import Explanation
 from toolgate.serve.http.session import SessionView
+from toolgate.serve.http.user_words import KnownWords
 
 
 class AsyncClient:
@@ -42,6 +46,9 @@ class AsyncClient:
         self.schedules = AsyncSchedulesClient(connection)
         self.audit = AsyncAuditClient(connection)
         self.keys = AsyncKeysClient(connection)
+        self.policy = AsyncPolicyClient(connection)
+        self.teams = AsyncTeamsClient(connection)
+        self.learning = AsyncLearningClient(connection)
 
     @classmethod
     def open(
@@ -117,6 +124,11 @@ class AsyncClient:
         body = body_of(arguments=arguments_of(arguments), session=session)
         return await self._connection.send("POST", path_of("/v1/tools/{}/explain", name), Explanation, body=body)
 
+    async def say(self, session: str, text: str) -> KnownWords:
+        """Tells what the user typed in a session: never what a model says. It needs a key that may speak for the user."""
+        path = path_of("/v1/sessions/{}/words", session)
+        return await self._connection.send("POST", path, KnownWords, body=body_of(text=text))
+
     async def events(
         self, *, event: str | None = None, tool: str | None = None, session: str | None = None, after: int | None = None
     ) -> AsyncIterator[LogEvent]:
@@ -124,9 +136,8 @@ class AsyncClient:
         `after=` the last `seq`: nothing is missed."""
         lines = EventLines()
         query = query_of(event=event, tool=tool, session=session)
-        async for line in self._connection.lines("/v1/events", query, after):
-            found = lines.take(line)
-            if found is not None:
+        async for part in self._connection.stream("/v1/events", query, after):
+            for found in lines.take(part):
                 yield found
 
     async def whoami(self) -> SessionView:

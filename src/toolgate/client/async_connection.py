@@ -6,6 +6,11 @@ from typing import Any, TypeVar
 import httpx2
 
 from toolgate.client.connection import (
+    ANYTHING,
+    TIMEOUT_SECONDS,
+    AnswerParts,
+    Cursors,
+    Query,
     ServerUnreachable,
     address_of,
     body_bytes,
@@ -19,6 +24,9 @@ from toolgate.serve.http.pages import MAX_PAGE, Page
 T = TypeVar("T")
 CONNECT_ATTEMPTS = 2
 JSON_HEADERS = {"content-type": "application/json"}
+EVENTS = "text/event-stream"
+STREAM_TIMEOUT = httpx2.Timeout(TIMEOUT_SECONDS)
+"""Of a stream: so long without a byte, not even a keep-alive, and its server is gone."""
 
 
 class AsyncServerConnection:
@@ -26,6 +34,7 @@ class AsyncServerConnection:
 
     def __init__(self, url: str | None, key: str | None, timeout: float, tenant: str | None) -> None:
         self._tenant = {} if tenant is None else {"tenant": tenant}
+        self._timeout = timeout
         self._http = httpx2.AsyncClient(
             base_url=address_of(url),
             headers=headers_of(key),
@@ -43,7 +52,7 @@ class AsyncServerConnection:
         path: str,
         gives: type[T],
         *,
-        query: Mapping[str, str] | None = None,
+        query: Query | None = None,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
@@ -52,38 +61,54 @@ class AsyncServerConnection:
         """Makes a request. `always`: its answer has the same form whatever its status. Raises `RequestRefused` or
         `ServerUnreachable`."""
         sent = {**(JSON_HEADERS if body is not None else {}), **(headers or {})}
-        limit = httpx2.USE_CLIENT_DEFAULT if timeout is None else timeout
+        limit = self._timeout if timeout is None else timeout
+        asked = self._http.build_request(
+            method, path, params={**self._tenant, **(query or {})}, content=body_bytes(body), headers=sent, timeout=limit
+        )
         try:
-            answer = await self._http.request(
-                method, path, params={**self._tenant, **(query or {})}, content=body_bytes(body), headers=sent, timeout=limit
-            )
-        except httpx2.TransportError as error:
+            answer = await self._http.send(asked, stream=True)
+            try:
+                content = await _content(answer, limit)
+            finally:
+                await answer.aclose()
+        except httpx2.RequestError as error:
             raise ServerUnreachable(f"{self._http.base_url} cannot be reached: {described(error)}.") from error
-        return read(answer.status_code, answer.content, gives, always=always)
+        return read(answer.status_code, content, gives, always=always)
 
     async def pages(self, path: str, kind: type[T], limit: int | None = None, **query: Any) -> list[T]:
         """Gives all items of a list, or so many, in as many requests as it takes."""
         found: list[T] = []
         cursor: str | None = None
+        cursors = Cursors()
         while limit is None or len(found) < limit:
             size = MAX_PAGE if limit is None else min(MAX_PAGE, limit - len(found))
             asked = query_of(**query, limit=size, cursor=cursor)
             page: Page[T] = await self.send("GET", path, Page[kind], query=asked)  # type: ignore[valid-type]
             found += page.items
             cursor = page.next
+            cursors.check(cursor, len(page.items), len(found))
             if cursor is None:
                 break
-        return found
+        return found[:limit]
 
-    async def lines(self, path: str, query: Mapping[str, str], last: int | None) -> AsyncIterator[str]:
-        """Gives the lines of an answer that does not end."""
-        headers = {"accept": "text/event-stream"} | ({} if last is None else {"last-event-id": str(last)})
+    async def stream(self, path: str, query: Query, last: int | None) -> AsyncIterator[bytes]:
+        """Gives the bytes of an answer that does not end, as they come."""
+        headers = {"accept": EVENTS} | ({} if last is None else {"last-event-id": str(last)})
         asked = {**self._tenant, **query}
         try:
-            async with self._http.stream("GET", path, params=asked, headers=headers, timeout=None) as answer:
-                if answer.status_code != 200:
-                    read(answer.status_code, await answer.aread(), str)
-                async for line in answer.aiter_lines():
-                    yield line
-        except httpx2.TransportError as error:
+            async with self._http.stream("GET", path, params=asked, headers=headers, timeout=STREAM_TIMEOUT) as answer:
+                if answer.status_code != 200 or not answer.headers.get("content-type", "").startswith(EVENTS):
+                    read(answer.status_code, await _content(answer, self._timeout), ANYTHING)
+                    raise ServerUnreachable("The server's answer is no stream of events.")
+                async for part in answer.aiter_raw():
+                    yield part
+        except httpx2.RequestError as error:
             raise ServerUnreachable(f"The events of {self._http.base_url} were cut off: {described(error)}.") from error
+
+
+async def _content(answer: httpx2.Response, seconds: float) -> bytes:
+    """The bytes of an answer as they are sent: who compresses them all the same is not understood."""
+    parts = AnswerParts(seconds)
+    async for part in answer.aiter_raw():
+        parts.add(part)
+    return parts.whole()

@@ -1,13 +1,13 @@
 """Verbs about one thing each, for programs with an event loop. `make reference` writes `sync_facets.py` from this file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
-
+from toolgate.agent.prompt import Style
 from toolgate.client.async_connection import AsyncServerConnection
 from toolgate.client.connection import (
+    ANYTHING,
     TIMEOUT_SECONDS,
     arguments_of,
     body_of,
@@ -21,12 +21,18 @@ from toolgate.model import Source
 from toolgate.registry.export import Shape
 from toolgate.serve.http.approvals import AnsweredApproval, ApprovalDetail, ApprovalSummary
 from toolgate.serve.http.budgets import BudgetView
-from toolgate.serve.http.catalog import FoundTools, ToolDetail
+from toolgate.serve.http.catalog import FoundTools, PromptView, ToolDetail
 from toolgate.serve.http.costs import CostReport
 from toolgate.serve.http.grants import GrantView
 from toolgate.serve.http.invocations import CallDetail, CallSummary
 from toolgate.serve.http.keys import KeyView, MadeKey
+from toolgate.serve.http.learning import FeedbackView, LearningReport, RecalledTasks, RememberedNote
+from toolgate.serve.http.policy import ReplayView
+from toolgate.serve.http.policy_suggestion import PolicySuggestionView
+from toolgate.serve.http.statistics import AttentionList, StatisticsView
+from toolgate.serve.http.teams import ReceivedView, TeamsView
 from toolgate.serve.http.tools import ToolSummary
+from toolgate.store.call_counts import CountBy
 
 MAX_WAIT_SECONDS = 50.0
 """Of one request that waits for a job; a longer wait takes several."""
@@ -46,13 +52,18 @@ class AsyncToolsClient(AsyncClientFacet):
         """Gives a tool with its whole definition."""
         return await self._connection.send("GET", path_of("/v1/tools/{}", name), ToolDetail)
 
-    async def search(self, text: str, limit: int = 10) -> FoundTools:
-        """Gives tools in which words of a text are found, best first."""
-        return await self._connection.send("GET", "/v1/tools/search", FoundTools, query=query_of(q=text, limit=limit))
+    async def search(self, query: str | Sequence[str], limit: int = 10) -> FoundTools:
+        """Gives tools that fit a task, best first; none, if nothing fits. Several phrasings of it find more than one."""
+        asked = query_of(q=[query] if isinstance(query, str) else list(query), limit=limit)
+        return await self._connection.send("GET", "/v1/tools/search", FoundTools, query=asked)
 
     async def export(self, shape: Shape) -> list[dict[str, Any]]:
         """Gives the tools in the shape that a model's API or an MCP client takes."""
         return await self._connection.send("GET", "/v1/tools/export", list[dict[str, Any]], query=query_of(shape=shape))
+
+    async def prompt(self, style: Style = "native", shape: Shape = "openai") -> PromptView:
+        """Gives what a model is told before it begins to work for the caller. For admins."""
+        return await self._connection.send("GET", "/v1/tools/prompt", PromptView, query=query_of(style=style, shape=shape))
 
     async def enable(self, tool: str, *, persona: str | None = None, reason: str | None = None) -> ToolDetail:
         """Enables a tool for the tenant, or for a persona."""
@@ -111,16 +122,18 @@ class AsyncGrantsClient(AsyncClientFacet):
         seconds: float,
         *,
         cap_usd: str | None = None,
+        max_uses: int | None = None,
         user: str | None = None,
         persona: str | None = None,
         session: str | None = None,
         operation: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
         reason: str | None = None,
     ) -> GrantView:
-        """Agrees ahead of time to calls of a tool; never to destructive ones."""
+        """Agrees ahead of time to calls of a tool, or to those with some arguments; never to destructive ones."""
         body = body_of(
-            tool=tool, scope=scope, seconds=seconds, cap_usd=cap_usd, user=user, persona=persona, session=session,
-            operation=operation, reason=reason,
+            tool=tool, scope=scope, seconds=seconds, cap_usd=cap_usd, max_uses=max_uses, user=user, persona=persona,
+            session=session, operation=operation, arguments=arguments, reason=reason,
         )  # fmt: skip
         return await self._connection.send("POST", "/v1/grants", GrantView, body=body)
 
@@ -247,9 +260,63 @@ class AsyncAuditClient(AsyncClientFacet):
             request_id=request_id, since=since, until=until,
         )  # fmt: skip
 
+    async def statistics(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: int | None = None,
+        by: CountBy = "status",
+        tool: str | None = None,
+        user: str | None = None,
+    ) -> StatisticsView:
+        """Gives calls that ended, in figures and over time; without `since`, of the last 24 hours."""
+        query = query_of(since=since, until=until, step=step, by=by, tool=tool, user=user)
+        return await self._connection.send("GET", "/v1/statistics", StatisticsView, query=query)
+
+    async def attention(self) -> AttentionList:
+        """Gives what needs a person."""
+        return await self._connection.send("GET", "/v1/attention", AttentionList)
+
     async def artifact(self, id: str) -> Any:
         """Gives the whole output of a call that was cut, while it is kept."""
-        return msgspec.json.decode(await self._connection.send("GET", path_of("/v1/artifacts/{}", id), msgspec.Raw))
+        return await self._connection.send("GET", path_of("/v1/artifacts/{}", id), ANYTHING)
+
+
+class AsyncPolicyClient(AsyncClientFacet):
+    """The policy, for operators."""
+
+    async def suggest(self, *, persona: str | None = None, days: int = 30) -> PolicySuggestionView:
+        """Gives the smallest data that would have allowed what was used in the last days. Nothing is applied."""
+        query = query_of(persona=persona, days=days)
+        return await self._connection.send("GET", "/v1/policy/suggest", PolicySuggestionView, query=query)
+
+    async def replay(
+        self, rego: str | None = None, *, data: Mapping[str, Any] | None = None, since: datetime | None = None
+    ) -> ReplayView:
+        """Gives what another policy, or other data, would have said to the calls on record."""
+        body = body_of(rego=rego, data=data, since=since)
+        return await self._connection.send("POST", "/v1/policy/replay", ReplayView, body=body)
+
+
+class AsyncTeamsClient(AsyncClientFacet):
+    """The tools of the organisation. For operators."""
+
+    async def get(self) -> TeamsView:
+        """Gives the organisation, its tools, what of them waits, and each difference to what was accepted."""
+        return await self._connection.send("GET", "/v1/teams", TeamsView)
+
+    async def sync(self) -> ReceivedView:
+        """Gets the newest bundle from where the settings say."""
+        return await self._connection.send("POST", "/v1/teams/sync", ReceivedView)
+
+    async def accept(self, hashes: list[str]) -> TeamsView:
+        """Accepts tools as they were shown, by their fingerprints; none, if one has changed since."""
+        return await self._connection.send("POST", "/v1/teams/accept", TeamsView, body=body_of(hashes=hashes))
+
+    async def reject(self, hashes: list[str]) -> TeamsView:
+        """Rejects tools as they were shown, by their fingerprints."""
+        return await self._connection.send("POST", "/v1/teams/reject", TeamsView, body=body_of(hashes=hashes))
 
 
 class AsyncKeysClient(AsyncClientFacet):
@@ -276,3 +343,34 @@ class AsyncKeysClient(AsyncClientFacet):
     async def list(self) -> list[KeyView]:
         """Gives the keys, oldest first."""
         return await self._connection.pages("/v1/keys", KeyView)
+
+
+class AsyncLearningClient(AsyncClientFacet):
+    """How tools did, and what users say of them."""
+
+    async def show(self, task: str | None = None, *, days: int = 30, tool: str | None = None) -> LearningReport:
+        """Gives how each tool did, and for a task the tools that did well with similar ones."""
+        query = query_of(task=task, days=days, tool=tool)
+        return await self._connection.send("GET", "/v1/learning", LearningReport, query=query)
+
+    async def feedback(
+        self,
+        tool_name: str,
+        success: bool,
+        *,
+        call_id: str | None = None,
+        score: float | None = None,
+        comment: str | None = None,
+        task: str | None = None,
+    ) -> FeedbackView:
+        """Says whether a tool did what it was called for."""
+        body = body_of(tool_name=tool_name, success=success, call_id=call_id, score=score, comment=comment, task=task)
+        return await self._connection.send("POST", "/v1/feedback", FeedbackView, body=body)
+
+    async def recall(self, query: str, limit: int = 10) -> RecalledTasks:
+        """Gives past tasks and notes like a query, with the tools that worked."""
+        return await self._connection.send("POST", "/v1/recall", RecalledTasks, body=body_of(query=query, limit=limit))
+
+    async def remember(self, text: str, tags: Sequence[str] = ()) -> RememberedNote:
+        """Keeps a note for later recall."""
+        return await self._connection.send("POST", "/v1/remember", RememberedNote, body=body_of(text=text, tags=list(tags)))

@@ -21,12 +21,16 @@ from toolgate.client.sync_facets import (
     GrantsClient,
     JobsClient,
     KeysClient,
+    LearningClient,
+    PolicyClient,
     SchedulesClient,
+    TeamsClient,
     ToolsClient,
 )
 from toolgate.model import Outcome
 from toolgate.pipeline.explain import Explanation
 from toolgate.serve.http.session import SessionView
+from toolgate.serve.http.user_words import KnownWords
 
 
 class Client:
@@ -42,6 +46,9 @@ class Client:
         self.schedules = SchedulesClient(connection)
         self.audit = AuditClient(connection)
         self.keys = KeysClient(connection)
+        self.policy = PolicyClient(connection)
+        self.teams = TeamsClient(connection)
+        self.learning = LearningClient(connection)
 
     @classmethod
     def open(
@@ -115,6 +122,11 @@ class Client:
         body = body_of(arguments=arguments_of(arguments), session=session)
         return self._connection.send("POST", path_of("/v1/tools/{}/explain", name), Explanation, body=body)
 
+    def say(self, session: str, text: str) -> KnownWords:
+        """Tells what the user typed in a session: never what a model says. It needs a key that may speak for the user."""
+        path = path_of("/v1/sessions/{}/words", session)
+        return self._connection.send("POST", path, KnownWords, body=body_of(text=text))
+
     def events(
         self, *, event: str | None = None, tool: str | None = None, session: str | None = None, after: int | None = None
     ) -> Iterator[LogEvent]:
@@ -122,10 +134,8 @@ class Client:
         `after=` the last `seq`: nothing is missed."""
         lines = EventLines()
         query = query_of(event=event, tool=tool, session=session)
-        for line in self._connection.lines("/v1/events", query, after):
-            found = lines.take(line)
-            if found is not None:
-                yield found
+        for part in self._connection.stream("/v1/events", query, after):
+            yield from lines.take(part)
 
     def whoami(self) -> SessionView:
         """Gives who the key belongs to, and what it may do."""

@@ -97,7 +97,7 @@ class Inputs:
                 self.parse(ctx)
             self.accept(ctx, entry)
         except CallError as error:
-            yield GateVerdict("input", "deny", error.message)
+            yield GateVerdict("input", "deny", error.message, error.details)
         else:
             yield GateVerdict("input", "pass", "the arguments fit the schema")
 

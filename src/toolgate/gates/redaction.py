@@ -7,7 +7,6 @@ hold a secret.
 """
 
 import re
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from toolgate.errors import CallError, shortened
 from toolgate.jsontext import texts_in, valid_text, with_texts
 from toolgate.model import MASK, Entry, ErrorInfo
 from toolgate.pipeline.context import InvokeContext
+from toolgate.screening import secret_scanner
 from toolgate.screening.secret_fields import HINTS, looks_like_a_token, rank_of, without, without_assigned
 from toolgate.screening.secret_patterns import masker
 from toolgate.threads import LARGE, Offload, to_thread
@@ -102,8 +102,7 @@ class Redactor:
         self._sensitive: dict[str, int] = {}
         self._plain_keys: set[str] = set()
         """Names that hold no secret themselves."""
-        self._scanner: Any = None
-        self._scanner_lock = threading.Lock()
+        self._scanner = secret_scanner.SHARED
 
     # -- values
 
@@ -277,12 +276,12 @@ class Redactor:
     @property
     def ready(self) -> bool:
         """True once masking needs nothing more to be loaded."""
-        return self._scanner is not None or not self._scan
+        return self._scanner.is_loaded or not self._scan
 
     async def prepare(self, value: Any) -> None:
         """Load the scanner, off the event loop, if this value is the first that needs it."""
         if not self.ready and self._has_candidate(value):
-            await to_thread(self._load_scanner)
+            await to_thread(self._scanner.load)
 
     def _has_candidate(self, value: Any) -> bool:
         if isinstance(value, str):
@@ -303,22 +302,11 @@ class Redactor:
         return "kingfisher" if find_spec("kingfisher_sdk") else None
 
     def _scanned(self, text: str) -> str:
-        scanner = self._load_scanner()
+        scanner = self._scanner.load()
         if scanner is None:
             return text
         found = {finding.secret for finding in scanner.scan(valid_text(text)) if finding.secret}
         return without(tuple(found), text) if found else text
-
-    def _load_scanner(self) -> Any:
-        with self._scanner_lock:
-            if self._scanner is None:
-                try:
-                    from kingfisher_sdk import Scanner
-                except ImportError:
-                    self._scanner = False
-                else:
-                    self._scanner = Scanner(redact=False)
-        return self._scanner or None
 
 
 class Redaction:

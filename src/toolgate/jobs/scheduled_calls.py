@@ -49,8 +49,11 @@ class ScheduledCalls:
         Args:
             by_call: The call of the tool `scheduler` that adds it.
         """
-        if call.spending_limit is not None or call.from_code:  # what holds for a program would not hold for its schedules
+        is_program = call.from_code or (call.spending_limit is not None and not call.spending_limit.is_run)
+        if is_program:  # what holds for a program would not hold for its schedules
             raise Failed("VALIDATION_ERROR", "A program cannot add schedules: nobody saw what it would have done later.")
+        if call.on_behalf_of:  # nor what holds for whoever called a subordinate
+            raise Failed("VALIDATION_ERROR", "A subordinate agent cannot add schedules: its caller has to.")
         found = await self._rehearse(call)
         if by_call is not None and any(True for _name in names_in(found.arguments)):
             # Who may use a secret is settled for the tool that a call names, not for what a text inside its arguments says.

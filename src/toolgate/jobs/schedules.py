@@ -63,6 +63,15 @@ class Schedule(msgspec.Struct, frozen=True):
         return plain
 
 
+class CronTimes(msgspec.Struct, frozen=True):
+    """A cron line as it is read, and the next times at which it fires."""
+
+    cron: str
+    timezone: str
+    times: list[datetime]
+    """In UTC."""
+
+
 def schedule_of(row: ScheduleRow) -> Schedule:
     """A schedule from its row."""
     values = {name: getattr(row, name) for name in Schedule.__struct_fields__ if name in ScheduleRow._fields}
@@ -141,6 +150,17 @@ class Schedules:
         await self._keep(row)
         return schedule_of(row)
 
+    def times(self, cron: str, timezone: str | None, count: int, actor: Actor) -> CronTimes:
+        """The next times of a cron line, which is refused as `add` would refuse it. Raises Failed."""
+        name = self._zone_of(actor) if timezone is None else timezone
+        line, zone = read_cron(cron), read_zone(name)
+        self._check(line, None, None, None)
+        found: list[datetime] = []
+        moment: datetime | None = self.queue.clock()
+        while len(found) < count and moment is not None and (moment := next_time(line, zone, moment)) is not None:
+            found.append(moment)
+        return CronTimes(line, name, found)
+
     async def _keep(self, row: ScheduleRow) -> None:
         most = self.queue.settings.schedules_per_user
         try:
@@ -198,10 +218,21 @@ class Schedules:
             )
         return row
 
-    async def list(self, actor: Actor, limit: int, *, all_users: bool = False, after: str | None = None) -> list[Schedule]:
-        """The schedules of an actor, or of all users of their tenant, oldest first."""
+    async def list(
+        self,
+        actor: Actor,
+        limit: int,
+        *,
+        all_users: bool = False,
+        after: str | None = None,
+        state: ScheduleState | None = None,
+        named: str | None = None,
+    ) -> list[Schedule]:
+        """The schedules of an actor, or of all users of their tenant, oldest first: in a state, and with a text in their
+        name, or all."""
         owner = None if all_users else (actor.user, actor.persona)
-        return [schedule_of(row) for row in await self._store.read(table.listed(actor.tenant, owner, limit, after))]
+        wanted = table.listed(actor.tenant, owner, limit, after, state=state, named=named)
+        return [schedule_of(row) for row in await self._store.read(wanted)]
 
     # -- by hand
 

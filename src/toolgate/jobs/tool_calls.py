@@ -32,6 +32,7 @@ SCHEMA: dict[str, Any] = {
         "tool": {"type": "string"},
         "arguments": {"type": ["object", "null"]},
         "session": {"type": ["string", "null"]},
+        "connection": {"type": ["string", "null"]},
         "approval": {"type": ["string", "null"]},
         "timeout": {"type": ["number", "null"]},
         "workspace": {"type": ["string", "null"]},
@@ -118,7 +119,7 @@ def payload_of(call: Call) -> dict[str, Any]:
     return {
         "tool": call.tool, "arguments": arguments, "session": call.session, "approval": call.approval,
         "timeout": call.timeout, "workspace": call.workspace, "request_id": call.request_id, "door": call.door,
-        "here": here,
+        "here": here, "connection": call.connection,
     }  # fmt: skip
 
 
@@ -161,6 +162,7 @@ class ToolCalls:
             given.get("session"), key, approval, given.get("timeout"), door=given["door"], caller=_Progress(ctx),
             request_id=given.get("request_id"), workspace=given.get("workspace"), job=row.id,
             is_counted=row.call_id is not None, is_repeatable=is_repeatable, here=given.get("here"),
+            connection=given.get("connection"),
         )  # fmt: skip
         outcome = await self._invoke(call)
         if outcome.ok:

@@ -8,21 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
-from toolgate.errors import Denied, StoreError, ToolError
-from toolgate.llm.completion import Completion, Malformed, Message
-from toolgate.llm.dialects import DIALECTS
-from toolgate.llm.service_errors import error_of
-from toolgate.model import Actor, Auth, Cost, UnitCost
+from toolgate.errors import Denied, StoreError
+from toolgate.llm.completion import Completion, Message, ModelRequest, ToolDefinition
+from toolgate.llm.masked_stream import MaskedStream
+from toolgate.llm.model_client import ModelClient
+from toolgate.model import Actor, Auth, Cost, UnitCost, nano
 from toolgate.network.http_client import HttpClient
-from toolgate.network.http_response import HttpResponse
 from toolgate.network.service_answers import CREDENTIAL
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.hooks import Explains, Hook
+from toolgate.pipeline.usage import Estimate
+from toolgate.registry.export import count_tokens
 from toolgate.settings.model import ModelChoice, ModelSettings
+from toolgate.threads import to_thread
 
 MILLION = Decimal(1_000_000)
-MAX_ANSWER_BYTES = 5_000_000
+TOKENS_A_MESSAGE = 8
+"""Tokens that stand around a message."""
 MAX_PROBLEM_CHARS = 1_000_000
 MODEL_CALL_SECONDS = 3_660.0
 """The time limit of tools that ask a model: more than the setting model.timeout can be, so that that one decides."""
@@ -43,7 +46,7 @@ class LanguageModels:
     """Asks the model of an actor. Found by tools with `ctx.get(LanguageModels)`."""
 
     def __init__(self, settings: ModelSettings, http: HttpClient, keys: Keys) -> None:
-        self._settings, self._http, self._keys = settings, http, keys
+        self._settings, self._client, self._keys = settings, ModelClient(http), keys
 
     def is_configured(self, actor: Actor) -> bool:
         """Tells whether there is a model for an actor, whether its key is set or not."""
@@ -66,31 +69,55 @@ class LanguageModels:
         except StoreError:
             return name
 
-    async def complete(self, messages: Sequence[Message], ctx: InvokeContext) -> Completion:
-        """Asks the model. Raises a CallError or ToolError for whatever is no answer."""
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        ctx: InvokeContext,
+        *,
+        tools: Sequence[ToolDefinition] = (),
+        on_text: Callable[[str], None] | None = None,
+        max_tokens: int | None = None,
+    ) -> Completion:
+        """Asks the model; what the answer cost is counted for the call. `on_text`: has it streamed, and is given each piece
+        of text as it comes. Raises a CallError or ToolError for whatever is no answer."""
         choice = self.choice(ctx.actor)
-        dialect = DIALECTS[choice.provider]
         key = None if choice.secret is None else self._key(choice.secret, ctx)
-        response = await self._http.request(
-            "POST",
-            f"{choice.address}{dialect.path}",
-            headers=dialect.headers(key),
-            json=dialect.body(choice, messages),
-            timeout=choice.timeout,
-            max_bytes=MAX_ANSWER_BYTES,
-            redirects=0,
-            trusted=True,
+        streamed = None if on_text is None else MaskedStream(ctx, on_text)
+
+        def spent(read: int, written: int) -> None:
+            price = float(price_of(choice, read, written))
+            ctx.used(f"model:{choice.name}", tokens=read + written, cost_usd=price)
+
+        completion = await self._client.ask(
+            choice,
+            key,
+            self.asked(messages, ctx.actor, tools=tools, max_tokens=max_tokens, streamed=streamed is not None),
+            spent=spent,
+            on_text=None if streamed is None else streamed.take,
+            log=ctx.log,
         )
-        if response.status != 200:
-            raise error_of(response.status, response.headers, _answer(response), choice)
-        try:
-            return dialect.read(response.json(), messages)
-        except Malformed as error:
-            raise ToolError(
-                f"The answer of the model's server cannot be read: {error}.",
-                code="OUTPUT_INVALID",
-                suggestion=f"Check that it speaks the dialect {choice.provider}: the setting model.provider.",
-            ) from None
+        if streamed is not None:
+            streamed.end()
+        return completion
+
+    def asked(
+        self,
+        messages: Sequence[Message],
+        actor: Actor,
+        *,
+        tools: Sequence[ToolDefinition] = (),
+        max_tokens: int | None = None,
+        streamed: bool = False,
+    ) -> ModelRequest:
+        """What an actor's model is asked with. An answer can be limited to less than the setting model.max_tokens."""
+        most = self.choice(actor).max_tokens
+        return ModelRequest(messages, tools, most if max_tokens is None else min(max_tokens, most), streamed)
+
+    async def estimate(self, asked: ModelRequest, actor: Actor) -> Estimate:
+        """The most that an answer may cost: what is asked, by a tokenizer's count, and an answer as long as it may be."""
+        read = await to_thread(count_tokens, asked.text) + TOKENS_A_MESSAGE * len(asked.messages)
+        cost = price_of(self.choice(actor), read, asked.max_tokens)
+        return Estimate(nano(cost), "estimate", read + asked.max_tokens)
 
     def _key(self, name: str, ctx: InvokeContext) -> str:
         key = self._keys.lend(ctx, Auth(config_key=name))
@@ -103,19 +130,10 @@ class LanguageModels:
             )
         return key
 
-    def price(self, completion: Completion, actor: Actor) -> Decimal:
-        """The dollars that an answer cost, at the prices of the settings."""
-        choice = self._settings.of(actor.tenant)
-        read, written = completion.input_tokens * choice.input_price, completion.output_tokens * choice.output_price
-        return (read + written) / MILLION
 
-
-def _answer(response: HttpResponse) -> Any:
-    """The body of an error, which may be no JSON: a proxy may have written it."""
-    try:
-        return response.json()
-    except ToolError:
-        return None
+def price_of(choice: ModelChoice, read: int, written: int) -> Decimal:
+    """The dollars for so many tokens, at the prices of the settings."""
+    return (read * choice.input_price + written * choice.output_price) / MILLION
 
 
 def no_model(purpose: str | None = None) -> Denied:
@@ -140,16 +158,17 @@ class ModelCheck(Hook):
     """Refuses a call that lacks a model or its key before a person is asked about it."""
 
     def will_check_consent(self, ctx: InvokeContext) -> None:
-        lacking = _lacking(ctx)
+        lacking = lacking_model(ctx)
         if lacking is not None:
             ctx.abort(lacking, "MISSING_AUTH")
 
     def explain(self, ctx: InvokeContext) -> GateVerdict:
-        lacking = _lacking(ctx)
+        lacking = lacking_model(ctx)
         return GateVerdict("model", "pass" if lacking is None else "deny", lacking or "it has a model and its key")
 
 
-def _lacking(ctx: InvokeContext) -> str | None:
+def lacking_model(ctx: InvokeContext) -> str | None:
+    """The words for a call whose actor has no model, or no key for it; None: both are there."""
     models: LanguageModels = ctx.get(LanguageModels)
     try:
         missing = models.missing_key(ctx.actor)

@@ -5,13 +5,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.errors import CallError, InvalidInput, ToolError, call_error, span_words
-from toolgate.network.service_answers import retry_after, told
+from toolgate.llm.retries import REPEATABLE, hint
+from toolgate.network.service_answers import DEFAULT_RETRY_AFTER_SECONDS, MAX_RETRY_AFTER_SECONDS, told
 from toolgate.settings.model import ModelChoice
 
 TOO_LONG = re.compile(
     r"context[ _]length|context window|prompt is too long|too many tokens|maximum context|request_too_large|too long", re.I
 )
 OUT_OF_CREDIT = re.compile(r"insufficient_quota|enforced_spend_limit|billing|credit balance|insufficient balance", re.I)
+
+
+class Refused(Exception):
+    """An answer whose status is not 200."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], answer: Any) -> None:
+        super().__init__(f"status {status}")
+        self.status, self.headers = status, headers
+        self.answer = answer
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True if the same request may be answered soon, and has cost nothing."""
+        return self.status in REPEATABLE and not OUT_OF_CREDIT.search(_said(self.answer)[1])
+
+    @property
+    def words(self) -> str:
+        return _said(self.answer)[0]
+
+    def error(self, choice: ModelChoice) -> CallError | ToolError:
+        return error_of(self.status, self.headers, self.answer, choice)
 
 
 def error_of(status: int, headers: Mapping[str, str], answer: Any, choice: ModelChoice) -> CallError | ToolError:
@@ -30,7 +52,9 @@ def error_of(status: int, headers: Mapping[str, str], answer: Any, choice: Model
     if status == 429:
         return _rate_limited(headers, quote)
     if status == 413 or (status in (400, 422) and TOO_LONG.search(f"{kinds} {words}")):
-        return InvalidInput("The text is too long for the model.", suggestion="Give less of it, or split it.")
+        return InvalidInput(
+            "The text is too long for the model.", suggestion="Give less of it, or split it.", details={"too_long": True}
+        )
     if status in (400, 422):
         return InvalidInput(f"The model's server refused the request{quote}", suggestion="Change what is asked.")
     if status == 404:
@@ -55,7 +79,7 @@ def _refused_key(choice: ModelChoice, quote: str) -> CallError:
 
 
 def _rate_limited(headers: Mapping[str, str], quote: str) -> CallError:
-    seconds = retry_after(headers)
+    seconds = _retry_after(headers)
     error = call_error(
         "RATE_LIMITED",
         f"The model's server has had too many requests{quote}",
@@ -67,7 +91,7 @@ def _rate_limited(headers: Mapping[str, str], quote: str) -> CallError:
 
 
 def _unwell(status: int, headers: Mapping[str, str], quote: str) -> CallError:
-    details = {"status": status} if status < 500 else {"status": status, "retry_after": retry_after(headers)}
+    details = {"status": status} if status < 500 else {"status": status, "retry_after": _retry_after(headers)}
     error = call_error(
         "CONNECTION_ERROR",
         f"The model's server failed with status {status}{quote}",
@@ -77,6 +101,11 @@ def _unwell(status: int, headers: Mapping[str, str], quote: str) -> CallError:
     )
     error.charged = False
     return error
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    wait = hint(headers)
+    return wait if wait is not None and wait <= MAX_RETRY_AFTER_SECONDS else DEFAULT_RETRY_AFTER_SECONDS
 
 
 def _said(answer: Any) -> tuple[str, str]:

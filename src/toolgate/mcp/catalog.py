@@ -29,7 +29,7 @@ from toolgate.mcp.tool_names import ToolNames, is_wanted
 from toolgate.model import Caller, Entry
 from toolgate.registry.catalog import Catalog, ToolProblem
 from toolgate.registry.compile import DefinitionRules
-from toolgate.settings import ServerSettings
+from toolgate.settings import SamplingSettings, ServerSettings
 from toolgate.store.database import Store
 
 GOVERNED = frozenset({"tools/call", *METHOD_CAPABILITIES})
@@ -235,6 +235,11 @@ class McpTools:
         """Masks secrets that a call is about to hand a server, in whatever it says."""
         self._engine[server].masker.learn_call_secrets(values)
 
+    def sampling_limits(self, server: str) -> SamplingSettings | None:
+        """How much a server may ask the language model; None: not at all."""
+        found = self._upstreams.get(server)
+        return None if found is None else found.settings.sampling
+
     # -- from the store
 
     async def look(self) -> int:
@@ -400,9 +405,11 @@ class Publisher:
         before = self._held
         self._held = {}
         for name, entry in before.items():
-            if wanted.get(name) is entry and self._is_there(name, entry):
+            if not self.catalog.holds(entry):  # a source with precedence has taken the name
+                continue
+            if wanted.get(name) is entry:
                 self._held[name] = entry
-            elif self._is_there(name, entry):
+            else:
                 self.catalog.remove(name)
         for name, entry in wanted.items():
             if name in self._held:
@@ -415,13 +422,6 @@ class Publisher:
                 self.refused.append(ToolProblem(where, faults(error)))
         if self._held != before:
             self.forget()
-
-    def _is_there(self, name: str, entry: Entry) -> bool:
-        """True if the catalog still has our entry: a source with precedence may have taken the name."""
-        try:
-            return self.catalog.resolve(name, "") is entry
-        except CallError:
-            return False
 
 
 async def in_turns(pins: Iterable[DefinitionPin]) -> AsyncIterator[DefinitionPin]:

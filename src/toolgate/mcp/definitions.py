@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from toolgate.mcp.client.model import Target
 from toolgate.store import catalog
 from toolgate.store.database import Transaction, moment, now
-from toolgate.store.sql import is_any, select, upsert, value
+from toolgate.store.sql import is_any, select, select_one, upsert, value
 
 DefinitionKey = tuple[str, str]
 """A method, and the server's own name of the tool; empty where the method is the tool."""
@@ -153,6 +154,12 @@ def recorded() -> Transaction[RecordedServers]:
     return RecordedServers(number, servers, listings, accepted, quarantined, claims)
 
 
+def descriptions() -> Transaction[dict[str, str]]:
+    """The servers' descriptions of themselves, as JSON."""
+    rows = yield "SELECT server, about FROM server_listings", {}
+    return dict(rows)
+
+
 def is_of_settings(name: str) -> Transaction[bool]:
     """True for a server that was listed and never added: the settings of some process have it, or had it."""
     return is_any(
@@ -167,6 +174,13 @@ def pins(server: str | None = None) -> Transaction[list[DefinitionPin]]:
     return select(DefinitionPin, "server_tools", f"{where}ORDER BY server, method, tool", {"server": server})
 
 
+def pin(target: Target) -> Transaction[DefinitionPin | None]:
+    """The definition of a tool that calls a method; where the method is the tool, whatever the tool is called."""
+    tool = target.name if target.method == "tools/call" else ""
+    key = {"server": target.server, "method": target.method, "tool": tool}
+    return select_one(DefinitionPin, "server_tools", ONE_TOOL, key)
+
+
 def counts() -> Transaction[dict[str, dict[tuple[bool, str], int]]]:
     """By server, how many tools are in each state (False, state), and how many prompts and resources (True, state)."""
     counted: dict[str, dict[tuple[bool, str], int]] = {}
@@ -175,6 +189,11 @@ def counts() -> Transaction[dict[str, dict[tuple[bool, str], int]]]:
         of, key = counted.setdefault(server, {}), (method in ITEM_KINDS, state)
         of[key] = of.get(key, 0) + int(number)
     return counted
+
+
+def recorded_and_counted() -> Transaction[tuple[RecordedServers, dict[str, dict[tuple[bool, str], int]]]]:
+    """All servers as they are on record, and the counts of their definitions, as they were at one moment."""
+    return (yield from recorded()), (yield from counts())
 
 
 def set_server(row: ServerRow) -> Transaction[None]:

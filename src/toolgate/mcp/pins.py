@@ -59,7 +59,7 @@ def found_in(
     problems: list[ToolProblem] = []
     for method, capability in METHOD_CAPABILITIES.items():
         if isinstance(capabilities.get(capability), Mapping):
-            found[method, ""] = _hashed(definition_of(server, method), DEFINITION_SHAPES["tools"])
+            found[method, ""] = hashed(definition_of(server, method), DEFINITION_SHAPES["tools"])
     for kind, definitions in listed.items():
         shape = DEFINITION_SHAPES[kind]
         for given in definitions:
@@ -87,10 +87,10 @@ def _pinned(kind: ListKind, given: Any) -> tuple[str, FoundDefinition]:
             raise ValueError(f"its {shape.name} has characters that a reader does not see")
         if isinstance(fields.get("annotations"), Mapping):  # when it was last changed is no part of what it is
             fields["annotations"] = {key: value for key, value in fields["annotations"].items() if key != "lastModified"}
-    return name, _hashed(fields, shape)
+    return name, hashed(fields, shape)
 
 
-def _hashed(fields: Mapping[str, Any], shape: DefinitionShape) -> FoundDefinition:
+def hashed(fields: Mapping[str, Any], shape: DefinitionShape) -> FoundDefinition:
     """Pinned fields, always written in the same way. Raises ValueError if they can't be."""
     if is_deeper(fields, MAX_DEFINITION_DEPTH):
         raise ValueError(f"its definition is nested more than {MAX_DEFINITION_DEPTH} levels deep")

@@ -41,6 +41,7 @@ MAX_INLINE_DEFINITIONS = 100
 MAX_AUDITED_TOOLS = 100
 MAX_FAILURE_CHARS = 500
 MAX_INFO_BYTES = 65_536
+MAX_RECORDED_INSTRUCTIONS_CHARS = 1_000
 ITEM_LIST_SECONDS = 10.0
 """The time that a server's tools wait for its prompts and resources."""
 LIST_CHANGES = ("tools", "prompts", "resources")
@@ -278,6 +279,8 @@ async def _items(engine: UpstreamServers, server: str, kind: ListKind) -> list[d
 def info_json(about: ServerInfo) -> str:
     """A server's description of itself as JSON: all of it, or if that is too long, its capabilities."""
     words = {"protocol": about.protocol, "capabilities": about.capabilities, "info": about.info}
+    if about.instructions:
+        words["instructions"] = about.instructions[:MAX_RECORDED_INSTRUCTIONS_CHARS]
     try:
         text = orjson.dumps(words, option=orjson.OPT_SORT_KEYS).decode()
     except (TypeError, ValueError):

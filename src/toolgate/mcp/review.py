@@ -13,7 +13,8 @@ import orjson
 from toolgate.mcp.definitions import DefinitionKey
 from toolgate.mcp.pins import DEFINITION_SHAPES, INVISIBLE, label, word_for
 
-SHOWN_FIELDS = tuple(dict.fromkeys(field for shape in DEFINITION_SHAPES.values() for field in shape.pinned))
+SHOWN_FIELDS = (*dict.fromkeys(field for shape in DEFINITION_SHAPES.values() for field in shape.pinned), "http")
+"""The pinned fields of servers' definitions, and the request that a tool of a document sends."""
 LINE_CHARS = 200
 MAX_MATCHED_LINES = 4_000
 """Lines that are matched with each other; beyond, all from the first difference on are shown."""

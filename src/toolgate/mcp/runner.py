@@ -14,12 +14,14 @@ import orjson
 from toolgate.errors import CallError, Failed, Pending, shortened, timed_out
 from toolgate.mcp.client.errors import ConnectionLost, ErrorResponse, InputRequired
 from toolgate.mcp.client.model import Target
-from toolgate.model import Caller, Entry, Validator
+from toolgate.mcp.sampling_requests import SamplingCaller, Withdraw, is_sampling
+from toolgate.model import Actor, Caller, Entry, Validator
 from toolgate.pipeline.context import InvokeContext
 from toolgate.tasks import finish
 
 if TYPE_CHECKING:
     from toolgate.mcp.catalog import McpTools
+    from toolgate.mcp.endpoints import McpEndpoints
 
 MAX_INPUT_ROUNDS = 10
 MAX_TOOL_ERROR_CHARS = 4_000
@@ -40,14 +42,21 @@ ServerRequest = Callable[..., Awaitable[Mapping[str, Any]]]
 
 
 class McpRunner:
-    def __init__(self, servers: "McpTools") -> None:
+    def __init__(
+        self, servers: "McpTools", endpoints: "McpEndpoints", has_model: Callable[[Actor], bool], withdraw: Withdraw
+    ) -> None:
+        """`endpoints`: the servers of tools that tenants registered. `has_model`: tells whether there is a language model
+        for an actor."""
         self._servers = servers
+        self._endpoints = endpoints
+        self._has_model = has_model
+        self._withdraw = withdraw
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
         """Sends the request, within the timeout of the call; when that is over the server is told to stop."""
         try:
             async with asyncio.timeout(ctx.time_limit) as time:
-                return result(await self._ask(ctx, entry, arguments))
+                return result(await self._asked(ctx, entry, arguments))
         except TimeoutError:
             if not time.expired():
                 raise
@@ -57,26 +66,38 @@ class McpRunner:
                 raise Failed("CONNECTION_ERROR", error.message) from error
             raise
 
-    async def _ask(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Mapping[str, Any]:
+    async def _asked(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Mapping[str, Any]:
+        """Asks the server; where it may ask the model in turn, a question to a person can stop it (`ctx.running`)."""
         target: Target = entry.implementation
-        caller = None if ctx.call.caller is None else cast("Caller", _AuditedCaller(ctx.call.caller, ctx))
-        params = _params(target, arguments)
+        limits = self._servers_of(entry).sampling_limits(target.server)
+        if limits is None or not self._has_model(ctx.actor):
+            return await self._ask(ctx, entry, arguments, ctx.call.caller)
+        sampling = SamplingCaller(ctx.call.caller, ctx, target.server, limits, self._withdraw)
+        return await ctx.running(self._ask(ctx, entry, arguments, cast("Caller", sampling)))
+
+    async def _ask(
+        self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any], way_back: Caller | None
+    ) -> Mapping[str, Any]:
+        target: Target = entry.implementation
+        caller = None if way_back is None else cast("Caller", _AuditedCaller(way_back, ctx))
+        params, servers = _params(target, arguments), self._servers_of(entry)
         if ctx.injected:
-            self._servers.mask_secrets(target.server, ctx.injected)
+            servers.mask_secrets(target.server, ctx.injected)
         if caller is not None and caller.input_responses is not None:
             params |= _answers(caller.input_responses, caller.request_state)
         for _ in range(MAX_INPUT_ROUNDS):
             try:
-                answer = await self._servers.request(
+                answer = await servers.request(
                     target.server, target.method, params, caller=caller, seconds=ctx.time_limit, entry=entry
                 )
                 if answer.get("resultType") == "task":
-                    return await _follow(self._servers.request, target.server, answer, caller)
+                    return await _follow(servers.request, target.server, answer, caller)
                 return answer
             except InputRequired as more:
                 if caller is None:
                     raise NO_CALLER_TO_ASK from None
-                if caller.can_come_again:
+                is_ours = isinstance(way_back, SamplingCaller) and is_sampling(more.requests)
+                if caller.can_come_again and not is_ours:
                     caller.remind(more.state, more.requests)
                     ctx.log(f"its server asks the caller: {', '.join(map(_method, more.requests.values()))}")
                     words = "The tool needs input before it continues."
@@ -84,8 +105,11 @@ class McpRunner:
                 params |= _answers(await _ask_caller(caller, more.requests), more.state)
         raise Failed("MCP_ERROR", f"The tool's server asked for input {MAX_INPUT_ROUNDS} times without completing.")
 
+    def _servers_of(self, entry: Entry) -> "McpTools | McpEndpoints":
+        return self._endpoints if entry.tool.mcp is not None else self._servers
+
     async def close(self) -> list[str]:
-        return await self._servers.close()
+        return [*await self._endpoints.close(), *await self._servers.close()]
 
 
 class _AuditedCaller:

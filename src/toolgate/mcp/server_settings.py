@@ -1,7 +1,7 @@
 """The settings of a server: completed by its preset, validated, and described for people."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -194,3 +194,14 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         held = merged.get(key)
         merged[key] = _merged(held, value) if isinstance(held, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def check_brought(settings: ServerSettings, known: Collection[str]) -> None:
+    """Refuses settings that refer to a secret which whoever gives them did not bring along: others put it there, and its
+    value would be sent to an address or a program of this actor's choice."""
+    foreign = next((name for name in secrets_in(settings) if name not in known), None)
+    if foreign is not None:
+        raise SettingsError(
+            f"The settings refer to the secret {foreign}, whose value was not given with them.",
+            suggestion="Give its value, or have the operator add the server (`toolgate servers add`).",
+        )

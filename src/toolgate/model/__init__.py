@@ -15,11 +15,15 @@ from toolgate.model.call import (
     Caller,
     Decision,
     SpendingLimit,
+    UserMessage,
+    can_name_actor,
     check_request_id,
     new_id,
 )
 from toolgate.model.catalog_entry import Entry, Implementation, Mode, Validator
 from toolgate.model.definition import (
+    CALL_TOOL,
+    DISCOVERY_TOOLS,
     EXACT,
     MAX_DOLLARS,
     NANO,
@@ -35,6 +39,7 @@ from toolgate.model.definition import (
     Cost,
     ErrorCase,
     Example,
+    McpEndpoint,
     Operation,
     RateLimit,
     Retry,
@@ -45,6 +50,7 @@ from toolgate.model.definition import (
     Tool,
     ToolProgram,
     UnitCost,
+    WorkflowEndpoint,
     must_ask,
     nano,
 )  # fmt: skip
@@ -62,11 +68,14 @@ from toolgate.model.outcome import (
 from toolgate.screening import MASK
 
 __all__ = [
-    "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO", "PROPOSES", "SOURCES", "TIERS",
+    "CALL_TOOL", "DISCOVERY_TOOLS", "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO",
+    "PROPOSES", "SOURCES", "TIERS",
     "TOOL_NAME", "WORD", "Actor", "AllowedCommand", "Artifact", "Auth", "Background", "CacheRule", "Call", "Caller",
     "Capability",
     "Category", "CommandEntry", "Cost", "Crash", "CrashedOutcome", "Decision", "Entry", "ErrorCase", "ErrorInfo",
-    "Example", "Implementation", "Invoke", "Metrics", "Mode", "Operation", "Outcome", "PendingInfo", "RateLimit", "Retry",
-    "Risk", "Runtime", "Source", "SpendingLimit", "Tier", "Tool", "ToolProgram", "UnitCost", "Validator",
-    "bound_fingerprint", "check_request_id", "must_ask", "nano", "new_id", "reach_words",
+    "Example", "Implementation", "Invoke", "McpEndpoint",
+    "Metrics", "Mode", "Operation", "Outcome", "PendingInfo", "RateLimit", "Retry",
+    "Risk", "Runtime", "Source", "SpendingLimit", "Tier", "Tool", "ToolProgram", "UnitCost", "UserMessage", "Validator",
+    "WorkflowEndpoint",
+    "bound_fingerprint", "can_name_actor", "check_request_id", "must_ask", "nano", "new_id", "reach_words",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """A call: who makes it, through which door, and what it asks for."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -23,8 +24,13 @@ class Actor(msgspec.Struct, frozen=True, gc=False):
         for field, value in (("tenant", self.tenant), ("user", self.user), ("persona", self.persona)):
             if value is None and field == "persona":
                 continue
-            if not isinstance(value, str) or not value or len(value) > 256 or not _clean(value):
+            if not can_name_actor(value):
                 raise ValueError(f"Actor.{field} must be 1 to 256 printable characters, not {value!r:.80}")
+
+
+def can_name_actor(name: object) -> bool:
+    """Tells whether a tenant, persona or user can have this name."""
+    return isinstance(name, str) and 0 < len(name) <= 256 and _clean(name)
 
 
 def _clean(text: str) -> bool:
@@ -47,9 +53,24 @@ LOCAL = Actor()
 
 
 class SpendingLimit(msgspec.Struct):
-    """Money that the calls of one program share, in nano-dollars, whatever budgets say."""
+    """Money that the calls of one program, or of one run of an agent, share, in nano-dollars, whatever budgets say."""
 
     left: int
+    above: "SpendingLimit | None" = None
+    """The limit within which this one is: what is taken here is taken there too."""
+    is_run: bool = False
+    """True if it is that of an agent's run, not of a program."""
+
+    @property
+    def room(self) -> int:
+        """The most that a call may take."""
+        return self.left if self.above is None else min(self.left, self.above.room)
+
+    def take(self, nano: int) -> None:
+        """Takes money; a negative sum is given back."""
+        self.left -= nano
+        if self.above is not None:
+            self.above.take(nano)
 
 
 class Caller(Protocol):
@@ -143,9 +164,20 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     governed: bool = False
     """True if another Toolgate of the same operator asked, counted and charged for this call before it sent it here. Said
     only by the door of the event stream, for keys that the settings trust so."""
+    internal: bool = False
+    """True if Toolgate's own code makes it: then it can be one of a tool that is `internal`. Said by no door."""
     is_repeatable: bool = False
     """True if it can be made again whatever became of it: its idempotency key is for the tool to pass on, and is not kept.
-    Said by workers alone."""
+    Said by workers and the agent loop alone."""
+    connection: str | None = None
+    """The session of the connection that it came over, of which `session` may name a part. Said by the door: a client that
+    names another part keeps the history of the whole (`sessions.lineage`)."""
+    run: str | None = None
+    """The run of an agent whose turn of the model it is, the outermost one: a grant may be for its turns alone. Said by the
+    agent loop alone; no call inside this one has it."""
+    on_behalf_of: tuple[Actor, ...] = ()
+    """The actors for whom a subordinate agent makes it, outermost first. Whatever it may do, each of them may. Said by no
+    door."""
 
     @property
     def has_own_key(self) -> bool:
@@ -154,9 +186,23 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         return self.idempotency_key is not None and self.background is None and not self.is_repeatable
 
     @property
+    def actors(self) -> tuple[Actor, ...]:
+        """All whose rights and money count: whoever makes it, and those for whom it is made."""
+        return (self.actor, *self.on_behalf_of) if self.on_behalf_of else (self.actor,)
+
+    @property
     def has_quota(self) -> bool:
         """True if it was counted, and its money reserved, when it was queued."""
         return self.job is not None and self.is_counted
+
+
+class UserMessage(msgspec.Struct, frozen=True):
+    """The beginning of what the user typed, secrets masked."""
+
+    text: str
+    said_at: datetime
+    is_cut: bool = False
+    """True if it went on."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -62,6 +62,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     public_input: frozenset[str]
     public_output: frozenset[str]
     """Fields that the schemas mark as `x-public`: never masked by their name."""
+    literal_input: frozenset[str]
+    """Arguments that the schema marks as `x-literal`: `{{secret:NAME}}` in them is text like any other."""
     kind: str
     target: str | None
     timeout: float
@@ -99,6 +101,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """True if a call of it is queued, and run by a worker."""
     operations: "dict[str, Entry] | None" = None
     """By value of the argument `operation`, the entry that governs such a call; None if the tool has no operations."""
+    internal: bool = False
+    """True if only Toolgate's own code may call it."""
     is_sent_out: bool = False
     """True if its calls are run by whoever takes them from the event stream."""
 

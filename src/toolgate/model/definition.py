@@ -5,10 +5,12 @@ from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from toolgate.errors import CODES
 from toolgate.model.allowed_command import CommandEntry
+from toolgate.model.frozen_model import FrozenModel
+from toolgate.model.http_endpoint import HttpEndpoint
 
 Tier = Literal["read_only", "write", "execute", "external_api"]
 TIERS: tuple[Tier, ...] = ("read_only", "write", "execute", "external_api")
@@ -21,6 +23,10 @@ Category = Literal[
 Source = Literal["builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic"]
 SOURCES: tuple[Source, ...] = ("builtin", "teams", "python", "workflow", "mcp", "openapi", "custom", "dynamic")
 """The sources of tools, in the order in which a name is given: the later source of a taken name is refused."""
+
+CALL_TOOL = "call_tool"
+DISCOVERY_TOOLS = frozenset({"search_tools", "describe_tool", CALL_TOOL})
+"""The built-in tools by which a model finds, reads and calls tools that it was not listed."""
 
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 _NUMBER, _LABEL = r"(?:0|[1-9][0-9]*)", r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -42,12 +48,6 @@ DESTRUCTIVE_WORDS = frozenset(
 ) | {"removing", "dropping", "truncating", "removed", "dropped"}
 """As words of their own."""
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-
-
-class FrozenModel(BaseModel):
-    """Common to all parts of a definition: closed to unknown fields, never changed after it is made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=100_000, defer_build=True)
 
 
 class Auth(FrozenModel):
@@ -180,6 +180,23 @@ class ToolProgram(FrozenModel):
     risk_level: Risk | None = None
 
 
+class McpEndpoint(FrozenModel):
+    """A tool of an MCP server at a URL, as it was when it was registered."""
+
+    url: str = Field(max_length=2_000)
+    tool: str = Field(min_length=1, max_length=256)
+    """The server's own name of it."""
+    sha256: str = Field(default="", max_length=64)
+    """Of the server's definition. A server that has another by the time of a call is not called."""
+
+
+class WorkflowEndpoint(FrozenModel):
+    """A workflow of the n8n server of this installation."""
+
+    webhook: str = Field(min_length=1, max_length=500)
+    """The path of its webhook, after /webhook/."""
+
+
 class Tool(FrozenModel):
     """One definition for tools of all sources. What runs it is kept apart, in `Entry`."""
 
@@ -189,7 +206,7 @@ class Tool(FrozenModel):
     category: Category = "custom"
     tier: Tier = "write"
     kind: str = "local"
-    """The name of its runner in `execute` (local, mcp, workflow, sandbox, job)."""
+    """The name of its runner in `execute` (local, mcp, workflow, sandbox, http)."""
     source: Source = "python"
     documentation: str | None = None
     requires_auth: Auth | None = None
@@ -214,6 +231,9 @@ class Tool(FrozenModel):
     """By value of the argument `operation`, all of them: what each risks. `tier` is then what lists show."""
     alias_of: str | None = None
     """The tool that this is a second name of: it works, but models are shown the first alone."""
+    internal: bool = False
+    """True for a tool that only Toolgate's own code calls, for an actor: no list for models shows it, and whoever else calls
+    it is told that there is no tool of its name."""
     background: bool = False
     """True if its calls always run in the background, as jobs: whoever calls it is given the job's id."""
     enabled: bool = True
@@ -227,9 +247,15 @@ class Tool(FrozenModel):
     declared_tokens: int | None = None
     program: ToolProgram | None = None
     """The code of a tool of kind sandbox."""
+    http: HttpEndpoint | None = None
+    """The request of a tool of kind http."""
     route: Literal["events"] | None = None
     """`events`: calls are not run here but published to the event stream, and their results awaited from it. Whoever takes
     them from there runs them."""
+    mcp: McpEndpoint | None = None
+    """Of a tool of kind mcp that was registered at run time: what its calls are sent to."""
+    workflow: WorkflowEndpoint | None = None
+    """Of a tool of kind workflow that was registered at run time: what its calls start."""
 
     @field_validator("name")
     @classmethod
@@ -247,11 +273,11 @@ class Tool(FrozenModel):
 
     @property
     def destructive(self) -> bool:
-        """True if its name, or the action of a capability, says that something is destroyed. What only one operation does,
-        that operation answers for."""
-        return _destroys(self.name) or any(
-            capability.destructive for capability in self.capabilities if capability.action not in self.operations
-        )
+        """True if its name, its HTTP method or the action of a capability says that something is destroyed. What only one
+        operation does, that operation answers for."""
+        if _destroys(self.name) or (self.http is not None and self.http.method == "DELETE"):
+            return True
+        return any(capability.destructive for capability in self.capabilities if capability.action not in self.operations)
 
     def destroys(self, operation: str) -> bool:
         """True if an operation destroys something."""

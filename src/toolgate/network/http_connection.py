@@ -7,7 +7,8 @@ goes over a connection that was opened for another caller, or was judged by othe
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpcore2
@@ -91,18 +92,19 @@ class PinnedBackend(httpcore2.AsyncNetworkBackend):
         raise failure
 
 
-async def exchange(
-    backend: PinnedBackend,
-    method: str,
-    url: Url,
-    headers: Sequence[tuple[str, str]],
-    content: bytes,
-    most: int,
-    *,
-    cut: bool,
-) -> Exchange:
-    """Sends a request and reads its answer; the certificate must be the host's. Raises one of `Broken`, zlib.error, or
-    TooLong unless the body may be `cut`. The body of a redirect is not read."""
+class Opened(NamedTuple):
+    """An answer that has begun: headers with names in lower case, and the body as it comes over the wire."""
+
+    status: int
+    headers: dict[str, str]
+    chunks: AsyncIterable[bytes]
+
+
+@asynccontextmanager
+async def opened(
+    backend: PinnedBackend, method: str, url: Url, headers: Sequence[tuple[str, str]], content: bytes
+) -> AsyncIterator[Opened]:
+    """Sends a request; the certificate must be the host's. Raises one of `Broken`, here or where the body is read."""
     origin = httpcore2.Origin(url.scheme.encode(), url.host.encode(), url.port)
     request = httpcore2.Request(
         method,
@@ -116,18 +118,35 @@ async def exchange(
     )
     try:
         response = await connection.handle_async_request(request)
-        found = _headers(response.headers)
+        async with aclosing(response.aiter_stream()) as chunks:
+            yield Opened(response.status, _headers(response.headers), chunks)
+    finally:
+        await connection.aclose()
+
+
+async def exchange(
+    backend: PinnedBackend,
+    method: str,
+    url: Url,
+    headers: Sequence[tuple[str, str]],
+    content: bytes,
+    most: int,
+    *,
+    cut: bool,
+) -> Exchange:
+    """Sends a request and reads its answer. Raises as `opened`, zlib.error, or TooLong unless the body may be `cut`. The
+    body of a redirect is not read."""
+    async with opened(backend, method, url, headers, content) as response:
+        found = response.headers
         if response.status in REDIRECTS and "location" in found:
             return Exchange(response.status, found, b"", False)
         try:
-            body = await read_body(response.aiter_stream(), found.get("content-encoding", ""), most)
+            body = await read_body(response.chunks, found.get("content-encoding", ""), most)
         except TooLong as error:
             if not cut:
                 raise
             return Exchange(response.status, found, error.read, True)
         return Exchange(response.status, found, body, False)
-    finally:
-        await connection.aclose()
 
 
 def _headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

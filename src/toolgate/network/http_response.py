@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any
 
 import msgspec
@@ -77,23 +77,33 @@ class HttpResponse(msgspec.Struct):
 
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> bytes:
-    """Reads and decompresses a body. Raises TooLong, and zlib.error for what is not compressed as it says.
+    """Reads and decompresses a body. Raises as `body_parts`."""
+    read = bytearray()
+    try:
+        async for part in body_parts(chunks, encoding, most):
+            read += part
+    except TooLong as error:
+        raise TooLong(bytes(read + error.read)[:most]) from None
+    return bytes(read)
+
+
+async def body_parts(chunks: AsyncIterable[bytes], encoding: str, most: int) -> AsyncGenerator[bytes, None]:
+    """A body as it comes, decompressed. Raises TooLong, and zlib.error for what is not compressed as it says.
 
     What came over the wire and what it decompresses to are bounded alike: a small body can decompress to any size.
     """
     decoder = _decoder(encoding)
-    read, taken = bytearray(), 0
+    read = taken = 0
     async for chunk in chunks:
         taken += len(chunk)
-        if decoder is None:
-            read += chunk
-        else:
-            read += _inflated(decoder, chunk, most + 1 - len(read))
-        if len(read) > most or taken > most:
-            raise TooLong(bytes(read[:most]))
+        part = chunk if decoder is None else _inflated(decoder, chunk, most + 1 - read)
+        read += len(part)
+        if read > most or taken > most:
+            raise TooLong(part)
+        if part:
+            yield part
     if decoder is not None and taken and not decoder.eof:
         raise zlib.error("the end is missing")
-    return bytes(read)
 
 
 def _decoder(encoding: str) -> Any:

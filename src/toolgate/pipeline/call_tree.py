@@ -92,8 +92,11 @@ class CallTree:
 
     # -- the calls of this time
 
-    def key(self, parent: str, tool: str, args_hash: str) -> str:
-        """The key of a call. Each further one that is the same gets a key of its own."""
+    def key(self, parent: str, tool: str, args_hash: str, journal_key: str | None = None) -> str:
+        """The key of a call. Each further one that is the same gets a key of its own; one of a call that keeps a journal is
+        known by its idempotency key."""
+        if journal_key is not None:
+            return sha256("\n".join((parent, journal_key)).encode()).hexdigest()
         same = (parent, tool, args_hash)
         count = self._counts.get(same, 0) + 1
         if not self.too_large:
@@ -146,11 +149,21 @@ class CallTree:
         self._unmet.pop(key, None)
         self._met.set()
         for inner in [step for step in self.steps.values() if step.parent == key]:
-            self.has_asked = self.has_asked or inner.approval is not None
-            self._bytes -= len(inner.outcome or b"")
-            del self.steps[inner.key]
-            if inner.has_inner:
-                self._drop_inside(inner.key)
+            self._forget(inner)
+
+    def forget_journaled(self, parent: str) -> None:
+        """Forgets the steps of a call that keeps a journal itself, but for those that wait for an answer: it knows what came
+        of the others, or their idempotency keys do."""
+        for step in [step for step in self.steps.values() if step.parent == parent and step.state in ("done", "running")]:
+            self._forget(step)
+        self._unmet.pop(parent, None)
+
+    def _forget(self, step: CallStep) -> None:
+        self.has_asked = self.has_asked or step.approval is not None
+        self._bytes -= len(step.outcome or b"")
+        del self.steps[step.key]
+        if step.has_inner:
+            self._drop_inside(step.key)
 
     def halt(self, error: CallError) -> None:
         if self.halted is None:
@@ -167,13 +180,17 @@ class CallTree:
             return Pending(error.code, error.message, kind=error.kind, id=error.id, **rest)
         return call_error(error.code, error.message, **rest)
 
-    def keep(self, step: CallStep, outcome: Outcome) -> None:
-        """A step is done: note what came of it, as it is now; what its caller makes of it later is the caller's."""
+    def keep(self, step: CallStep, outcome: Outcome, *, is_journaled: bool = False) -> None:
+        """A step is done: note what came of it, as it is now; what its caller makes of it later is the caller's.
+        `is_journaled`: its caller keeps that."""
         step.state, step.question = "done", None
         step.cost += round(outcome.metrics.cost_usd * NANO)
         self.has_asked = self.has_asked or step.approval is not None
         if step.has_inner:
             self._drop_inside(step.key)
+        if is_journaled:
+            del self.steps[step.key]
+            return
         try:
             step.outcome = None if self.too_large else outcome.to_json()
         except TypeError:  # a hook made it something that JSON can't hold
@@ -189,7 +206,7 @@ class CallTree:
 class CallNode:
     """A call in the tree, as the place from which others are made."""
 
-    __slots__ = ("_changed", "_stopped", "_under_way", "is_halted", "parent", "step", "tree")
+    __slots__ = ("_changed", "_stopped", "_under_way", "is_halted", "is_journaled", "parent", "step", "tree")
 
     def __init__(self, tree: CallTree, parent: "CallNode | None" = None) -> None:
         self.tree = tree
@@ -198,6 +215,8 @@ class CallNode:
         """Set when the call is known by its arguments."""
         self.is_halted = False
         """True if a call from inside it could not go on: then neither can it, whatever it makes of that."""
+        self.is_journaled = False
+        """True if its tool knows by itself what came of the calls that it made before, and makes none of them again."""
         self._under_way = 0
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -228,10 +247,11 @@ class CallNode:
             return
         if step is None or step.state == "done":
             return
-        tree.keep(step, outcome)
+        is_journaled = self.parent is not None and self.parent.is_journaled
+        tree.keep(step, outcome, is_journaled=is_journaled)
         if self.parent is not None and self.parent.step is not None:
             self.parent.step.cost += step.cost
-        if tree.writer is not None:
+        if tree.writer is not None and (step.approval is not None or not is_journaled):
             try:
                 await tree.writer.note(step)
             except CallError as error:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.errors import CallError, Failed, described, said, shortened
 from toolgate.model import Actor, Artifact, Call, CommandEntry, Entry, Invoke, Outcome, SpendingLimit, Tool, new_id
@@ -314,15 +315,25 @@ class InvokeContext(msgspec.Struct, eq=False):
         spending_limit: SpendingLimit | None = None,
         whole: bool = False,
         from_code: bool = True,
+        internal: bool = False,
+        goes_on: bool = True,
     ) -> Outcome:
         """`call_tool` for code that runs in the sandbox. `allow`: the commands that its definition lets it run, to which
-        whoever agreed to this call agreed with it; `whole`: its output goes to a program, not to a model: it is not cut."""
+        whoever agreed to this call agreed with it; `whole`: its output goes to a program, not to a model: it is not cut.
+        `internal`: the tool may be an internal one; for our own code alone, never with a name that somebody gave. `goes_on`
+        False: where a person must be asked, the outcome is pending, and this call does not wait for the answer."""
+        covered = bool(allow) and is_agreed(self)
+        inner = self.inner_call(name, arguments, spending_limit)
+        inner = replace(inner, allow=allow, covered=covered, from_code=from_code, whole=whole, internal=internal)
+        return await self.make_inner_call(inner if goes_on else replace(inner, place=None))
+
+    def inner_call(self, name: str, arguments: Mapping[str, Any], spending_limit: SpendingLimit | None = None) -> Call:
+        """A call that is made from inside this one: as the same actor, in its session, for the same money."""
         call = self.call
         if call.depth >= MAX_CALL_DEPTH:
             raise Failed("CAPACITY_EXCEEDED", f"Tools call tools more than {MAX_CALL_DEPTH} deep here.", retryable=False)
-        node = self._place()
-        place = None if node is None else CallNode(node.tree, node)
-        inner = Call(
+        node = self.place()
+        return Call(
             id=new_id(),
             tool=name,
             arguments=dict(arguments),
@@ -331,16 +342,18 @@ class InvokeContext(msgspec.Struct, eq=False):
             parent=call.id,
             depth=call.depth + 1,
             door=call.door,
-            allow=allow,
-            covered=bool(allow) and is_agreed(self),
-            from_code=from_code,
             spending_limit=spending_limit or call.spending_limit,
-            whole=whole,
             caller=call.caller,
-            place=place,
+            place=None if node is None else CallNode(node.tree, node),
             workspace=call.workspace,
             here=call.here,
+            connection=call.connection,
+            on_behalf_of=call.on_behalf_of,
         )
+
+    async def make_inner_call(self, inner: Call) -> Outcome:
+        """Makes it; where it can't go on, neither can this one."""
+        node, place, from_code = self.node, inner.place, inner.from_code
         if node is None or place is None:
             return await self._invoke(inner)
         if node.tree.halted is None:
@@ -352,7 +365,7 @@ class InvokeContext(msgspec.Struct, eq=False):
             await asyncio.get_running_loop().create_future()  # `running` ends it, with the code that asked
         raise Halt(node.tree.stop())
 
-    def _place(self) -> CallNode | None:
+    def place(self) -> CallNode | None:
         """From where the tool's calls are made. None before and after it runs: what hooks call then is told as it is."""
         if self.finished_at or not self.attempts:
             return None
@@ -362,7 +375,7 @@ class InvokeContext(msgspec.Struct, eq=False):
 
     async def running(self, work: Awaitable[T]) -> T:
         """Awaits code in the sandbox that makes calls by `call_inside`, and stops it where one of them can't go on."""
-        node = self._place()
+        node = self.place()
         ran = await work if node is None else await node.running(work)
         if ran is None and node is not None:
             raise Halt(node.tree.stop())

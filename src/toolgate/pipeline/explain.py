@@ -83,7 +83,7 @@ async def explain(pipeline: Pipeline, call: Call) -> Explanation:
             if tier != entry.tier:  # the policy was asked about the tool's own
                 found += [verdict async for verdict in pipeline.policy.explain(ctx, entry)]
         if gate.enter == "estimate" and ctx.sealed and pipeline.budgets.applies(entry):
-            pipeline.budgets.estimate(ctx, entry)
+            await pipeline.budgets.estimate(ctx, entry)
         if gate.explain is None:
             continue
         if gate.verdicts and not ctx.sealed:

@@ -3,19 +3,21 @@
 The order that calls take is written in `invoke` and nowhere else; a test fails when this list differs from it.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 Verdict = Literal["pass", "deny", "ask", "unknown"]
 
 
-class GateVerdict(msgspec.Struct, frozen=True):
+class GateVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer that one gate would give to a call, and why."""
 
     gate: str
     verdict: Verdict
     reason: str
+    details: dict[str, Any] | None = None
+    """Of arguments that do not fit: `errors`, each with its path."""
 
 
 class Gate(NamedTuple):

@@ -124,7 +124,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     async def estimate_money(self, ctx: InvokeContext, entry: Entry) -> None:
         """Notes what the call may cost, and whether it would be a free one."""
-        self.budgets.estimate(ctx, entry)
+        await self.budgets.estimate(ctx, entry)
         if entry.free_calls is not None:
             await self.free_tiers.look(ctx, entry)
 

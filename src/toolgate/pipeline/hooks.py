@@ -7,16 +7,18 @@ None and costs `invoke` one look.
 from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from toolgate.errors import CallError, Failed, TimedOut, described
-from toolgate.model import Call, Entry
+from toolgate.model import Actor, Call, Entry
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.early_exit import Control
 from toolgate.pipeline.hook_limits import Awaited, HookTimeout, HookTimer, begun, check_limits, limit_of
 from toolgate.pipeline.stage_marks import StageMarks
+from toolgate.pipeline.usage import Estimate
 
 Stage = Callable[[InvokeContext], Awaitable[None]] | None
 Next = Callable[[], Awaitable[Any]]
@@ -83,6 +85,9 @@ have been about to mask or refuse the output."""
 
 SEE_TRACEBACK = "Correct the hook: the program's log, and the end record of the call, say where it failed."
 
+PROMPT = "system_prompt"
+"""The method of a hook that is given the system prompt of an agent. It is no stage of a call."""
+
 LATE = frozenset(STAGES[STAGES.index("on_error") : STAGES.index("will_finalize_invoke") + 1])
 """The outcome is decided: whatever a hook raises is recorded."""
 
@@ -94,6 +99,9 @@ class Hook:
     becomes the output. A hook with a higher `priority` runs earlier, at did_* stages later. `filter(ctx)`, if
     defined, is asked at every stage whether the hook takes part in it. `timeout` is how many seconds it may take at a stage,
     or a mapping of stages to seconds; without it, the setting limits.hook_seconds counts.
+
+    `system_prompt(prompt)` is no stage: it is given a `PromptDraft` whenever the system prompt of an agent is made, and
+    what it returns (unless None) becomes the text. Only hooks of the App take part in it, not those of a tool or a call.
     """
 
     priority: int = 0
@@ -104,11 +112,31 @@ class Explains:
     """A hook of a built-in tool that takes part in no stage: its method `explain` adds a line to `toolgate explain`."""
 
 
+class Estimates(Hook):
+    """A hook of a built-in tool that says what a call may cost, where price and arguments alone do not tell."""
+
+    async def estimate(self, ctx: InvokeContext) -> Estimate | None:
+        """The most that the call may cost; None: what its definition says."""
+        raise NotImplementedError
+
+
 class HookPart(NamedTuple):
     name: str
     method: Callable[..., Any]
-    filter: Callable[[InvokeContext], Any] | None
+    filter: Callable[..., Any] | None
     seconds: float
+
+
+class PromptDraft(msgspec.Struct, frozen=True):
+    """The system prompt of an agent, as a hook is given it."""
+
+    text: str
+    actor: Actor
+    session: str | None
+    style: Literal["native", "json"]
+    """json: the definitions of tools are in the text."""
+    tools: tuple[str, ...]
+    """The names of the tools that the model is told of."""
 
 
 class HookSet:
@@ -124,7 +152,7 @@ class HookSet:
         """The stages of a tool without hooks of its own."""
 
     def add(self, hook: Any) -> None:
-        self._global.append(self.instance(hook))
+        self._global.append(self.instance(hook, (*STAGES, PROMPT)))
         self._composed.clear()
         self.common = compose(self._global, self._seconds)
 
@@ -142,16 +170,39 @@ class HookSet:
             found = self._composed[own] = compose([*self._global, *own], self._seconds)
         return found
 
-    def instance(self, hook: Any) -> Any:
-        """A hook itself; of one that is given as a class, what the resolver makes."""
-        return checked(self.resolver(hook) if isinstance(hook, type) else hook)
+    def instance(self, hook: Any, methods: tuple[str, ...] = STAGES) -> Any:
+        """A hook itself; of one that is given as a class, what the resolver makes. `methods`: those of which it has one."""
+        return checked(self.resolver(hook) if isinstance(hook, type) else hook, methods)
+
+    async def system_prompt(self, prompt: PromptDraft) -> str:
+        """The text of a system prompt, as the hooks leave it. Raises CallError if one fails: what it was to put in or take
+        out would be missing."""
+        for hook in sorted(self._global, key=_priority, reverse=True):
+            if callable(getattr(hook, PROMPT, None)):
+                part = _part(hook, PROMPT, self._seconds)
+                prompt = replace(prompt, text=await _prompt_text(part, prompt))
+        return prompt.text
 
 
-def checked(made: Any) -> Any:
+async def _prompt_text(part: HookPart, prompt: PromptDraft) -> str:
+    try:
+        if part.filter is not None and not await _chosen(part.filter, PROMPT, part, prompt):
+            return prompt.text
+        given = begun(part.name, PROMPT, part.method(prompt), part.seconds, perf_counter())
+        if type(given) is Awaited:
+            given = await given
+        if given is not None and not isinstance(given, str):
+            raise TypeError(f"it gave a {type(given).__name__} and not text")
+    except Exception as error:
+        raise broken(PROMPT, part.name, error, ran=False) from error
+    return prompt.text if given is None else given
+
+
+def checked(made: Any, methods: tuple[str, ...] = STAGES) -> Any:
     """A hook, if it is one. Raises `TypeError` or `ValueError` otherwise."""
     hash(made)
-    check_limits(made, STAGES)
-    if not isinstance(made, Explains) and not any(callable(getattr(made, stage, None)) for stage in STAGES):
+    check_limits(made, (*STAGES, PROMPT))
+    if not isinstance(made, Explains) and not any(callable(getattr(made, method, None)) for method in methods):
         raise TypeError(f"{_name(made)} is no hook: it has no method named like a stage, such as will_execute")
     return made
 
@@ -268,7 +319,7 @@ async def _wrapped(ctx: InvokeContext, parts: list[HookPart], index: int, inner:
         raise broken("around_execute", part.name, error, ran=ctx.ran) from error
 
 
-async def _chosen(choose: Callable[[InvokeContext], Any], stage: str, part: HookPart, ctx: InvokeContext) -> bool:
+async def _chosen(choose: Callable[..., Any], stage: str, part: HookPart, ctx: InvokeContext | PromptDraft) -> bool:
     since = perf_counter()
     chosen = begun(part.name, stage, choose(ctx), part.seconds, since)
     return bool(await chosen if type(chosen) is Awaited else chosen)

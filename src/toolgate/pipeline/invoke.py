@@ -21,7 +21,7 @@ way out, `_settle`, which leaves what is held. Only a cancellation of the caller
 import asyncio
 import logging
 from functools import partial
-from time import perf_counter, time_ns
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -42,7 +42,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
     """An `Invoke`: awaits a call's whole life and gives its outcome."""
 
     async def __call__(self, call: Call) -> Outcome:
-        ctx = InvokeContext(call, self.providers, self, time_ns(), perf_counter(), call.arguments, call.place)
+        ctx = InvokeContext(call, self.providers, self, self.ledger.time_ns(), perf_counter(), call.arguments, call.place)
         self.running.count += 1
         on = self.hooks.common
         ctx.hooked = on.any
@@ -121,11 +121,14 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         if on.will_authorize:
             await on.will_authorize(ctx)
         known = self.policy.guard.known(call.actor, "tool.request", entry.name)
-        reason = known.reason if known is not None and known.allow else await self.policy.enter(ctx, entry)
+        is_known = known is not None and known.allow and not call.on_behalf_of
+        reason = known.reason if known is not None and is_known else await self.policy.enter(ctx, entry)
         ctx.decision = (reason,)
         if on.will_check_feature_flags:
             await on.will_check_feature_flags(ctx)
         off = self.catalog.why_off(entry, call.actor.tenant)
+        if entry.internal and not call.internal:
+            off = off or f"{entry.name} is called by Toolgate's own code alone"
         if off is not None:
             await self.policy.refusal(ctx, off)  # not for its answer: whatever is hidden is looked up alike
             raise not_found(call.tool, off)
@@ -173,6 +176,8 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
             await on.will_check_consent(ctx)
         if costs:
             await self.estimate_money(ctx, entry)
+        if call.spending_limit is not None:
+            self.spending.check(ctx, entry, call.spending_limit)
         if entry.asks is not None:
             words = await self.ask(ctx, call, entry, costs=costs)
         else:

@@ -13,6 +13,7 @@ from toolgate.model import SOURCES, Actor, Entry, Implementation, Tool
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.registry.decorator import declared, where_of
+from toolgate.registry.tool_limits import AcceptedLimits, ToolLimits
 
 T = TypeVar("T")
 PROBLEMS = "toolgate.tools"
@@ -28,6 +29,7 @@ class FlagData(Protocol):
     operator: dict[str, bool]
     tenants: dict[str, dict[str, bool]]
     personas: dict[str, dict[str, str]]
+    allow_lists: dict[str, dict[str, Any]]
 
 
 class ToolProblem(NamedTuple):
@@ -51,10 +53,15 @@ class Catalog:
         settings: Mapping[str, bool] | None = None,
         enforced: Iterable[str] = (),
         hidden_from: Callable[[Actor], Collection[str]] = lambda _actor: (),
+        max_seconds: float = 60.0,
     ) -> None:
+        """`max_seconds`: the longest timeout that an operator may accept for a tool which declares none."""
         self._settings = dict(settings or {})
-        self._enforced = frozenset(enforced)
+        self._always_enforced = self._enforced = frozenset(enforced)
         self._hidden_from = hidden_from
+        self.limits = AcceptedLimits(max_seconds)
+        self._declared: dict[str, Entry] = {}
+        """By name, the tools that have an accepted limit, as they are without it."""
         self._entries: dict[str, Entry] = {}
         self._by_name: list[tuple[str, Tool]] = []
         """Names and tools in order; empty if that must be found again."""
@@ -85,7 +92,12 @@ class Catalog:
             if SOURCES.index(tool.source) >= SOURCES.index(taken.tool.source):
                 raise _taken(taken, tool.name)
             self.note(ToolProblem(origin(taken), str(_taken(entry, tool.name))))
-        holder[tool.name] = entry
+        limited = self.limits.applied(entry)
+        if limited is not entry:
+            self._declared[tool.name] = entry
+        elif not tool.tenant:
+            self._declared.pop(tool.name, None)
+        holder[tool.name] = limited
         if tool.tenant:
             self._dynamic[tool.tenant] = holder
         else:
@@ -106,6 +118,7 @@ class Catalog:
         holder.pop(name, None)
         if not tenant:
             self._by_name = []
+            self._declared.pop(name, None)
             self._seeded_off.discard(name)
             self.aliases.pop(name, None)
         if tenant and not holder:
@@ -117,6 +130,36 @@ class Catalog:
         self._off = set(self._seeded_off)
         self._switch({*self._settings, *flags.operator, *self._seeded_off})
         self._forget()
+
+    def enforce(self, names: Iterable[str]) -> None:
+        """Has nobody disable these tools from now on, besides those of the settings."""
+        enforced = self._always_enforced | frozenset(names)
+        if enforced != self._enforced:
+            changed, self._enforced = enforced ^ self._enforced, enforced
+            self._switch(changed)
+            self._forget()
+
+    def use_limits(self, limits: Mapping[str, ToolLimits]) -> None:
+        """Takes the limits of tools that operators accepted; those that hold no more are undone."""
+        if limits == self.limits.of_tools:
+            return
+        self._entries |= self._declared
+        self._declared = {}
+        self.limits.of_tools = dict(limits)
+        for name in limits:
+            entry = self._entries.get(name)
+            if entry is not None:
+                self._declared[name], self._entries[name] = entry, self.limits.applied(entry)
+        self._forget()
+
+    def holds(self, entry: Entry) -> bool:
+        """True if a tool for all tenants is still this one, as it was put in: another source may have taken the name. What a
+        source withdraws it compares by this, for the entry that is called may be one with accepted limits."""
+        return self.declared(entry.name) is entry
+
+    def declared(self, name: str) -> Entry | None:
+        """The entry of a tool for all tenants without accepted limits."""
+        return self._declared.get(name) or self._entries.get(name)
 
     def _switch(self, names: Iterable[str]) -> None:
         """Settings beat the seed, the store beats settings, and what an organisation enforces beats all."""
@@ -196,6 +239,11 @@ class Catalog:
         """Gives a tenant's own flag for a tool; None if it has none."""
         return None if self._flags is None else self._flags.tenants.get(tenant, {}).get(name)
 
+    @property
+    def enforced(self) -> frozenset[str]:
+        """The tools that nobody can disable."""
+        return self._enforced
+
     def is_enforced(self, name: str) -> bool:
         return name in self._enforced
 
@@ -230,8 +278,9 @@ class Catalog:
     def permitted(self, actor: Actor) -> tuple[Tool, ...]:
         """The tools that an actor may see, by name. Actors for whom no rule makes a difference share one list."""
         flags = self._flags
-        special_tenant = actor.tenant in self._dynamic or (flags is not None and actor.tenant in flags.tenants)
-        special_persona = flags is not None and actor.persona in flags.personas
+        has_list = flags is not None and actor.tenant in flags.allow_lists
+        special_tenant = has_list or actor.tenant in self._dynamic or (flags is not None and actor.tenant in flags.tenants)
+        special_persona = has_list or (flags is not None and actor.persona in flags.personas)
         key = (actor.tenant if special_tenant else None, actor.persona if special_persona else None)
         found = self._permitted.get(key)
         if found is None:
@@ -247,7 +296,7 @@ class Catalog:
         if not self._by_name:
             self._by_name = [(name, self._entries[name].tool) for name in sorted(self._entries)]
         hidden = {*self._off_for(actor.tenant), *self._hidden_from(actor)}
-        seen = [tool for name, tool in self._by_name if name not in hidden]
+        seen = [tool for name, tool in self._by_name if name not in hidden and not tool.internal]
         own = self._dynamic.get(actor.tenant)
         if own:
             seen += [entry.tool for name, entry in own.items() if name not in hidden and name not in self._entries]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 import orjson
 
 from toolgate.errors import DefinitionError, StoreError
-from toolgate.model import Actor, Entry
+from toolgate.model import Entry, Tool
 from toolgate.registry.catalog import Catalog, ToolProblem
-from toolgate.registry.compile import DefinitionRules, compile_entry, definition
+from toolgate.registry.compile import definition
 from toolgate.registry.export import count_tokens, definition_text, is_exact
 from toolgate.store import catalog as table
 from toolgate.store.database import Store
@@ -22,10 +22,15 @@ logger = logging.getLogger("toolgate")
 class CatalogSync:
     """One for each App. `forget` drops decisions about tools that were other ones before."""
 
-    def __init__(self, store: Store, catalog: Catalog, rules: DefinitionRules, *, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, catalog: Catalog, *, compile_dynamic: Callable[[Tool], Entry], forget: Callable[[], None]
+    ) -> None:
+        """`compile_dynamic` gives the entry of a tool that was registered at run time."""
+        self.compile_dynamic = compile_dynamic
+        self._dynamic: dict[tuple[str, str], str] = {}
+        """The definitions of dynamic tools that are in the catalog, as the record has them, by tenant and name."""
         self._store = store
         self._catalog = catalog
-        self._rules = rules
         self._forget = forget
         self._unsaved: dict[str, Entry] = {}
         self._one_save = asyncio.Lock()
@@ -72,22 +77,16 @@ class CatalogSync:
                 self._unsaved = unsaved | self._unsaved
                 raise
 
-    def add_dynamic(self, entry: Entry, actor: Actor) -> table.DynamicRow:
-        """Puts a tool that was registered at run time into the catalog; gives its row for the record."""
-        tool = entry.tool
-        self._catalog.add(entry)
-        self._unsaved[tool.name] = entry  # flags refer to a row of the catalog
-        return table.DynamicRow(
-            tool.name, actor.tenant, actor.persona, tool.kind, tool.target,
-            orjson.dumps(tool.input_schema).decode(), tool.model_dump_json(), tool.enabled,
-        )  # fmt: skip
+    def keep(self, entry: Entry) -> None:
+        """Has a dynamic tool put on record among all tools before the next change of the store: flags refer to its row."""
+        self._unsaved[entry.name] = entry
 
     def compile_again(self, kind: str) -> None:
         """Have dynamic tools of a kind follow what is said of it now."""
         for entry in self._catalog.dynamic():
             if entry.kind == kind:
                 self._catalog.remove(entry.name, entry.tool.tenant)
-                self._catalog.add(compile_entry(entry.tool, None, (), self._rules))
+                self._catalog.add(self.compile_dynamic(entry.tool))
         self._forget()
 
     # -- from the record
@@ -98,17 +97,21 @@ class CatalogSync:
         self._catalog.use_flags(flags)
 
     def _use_dynamic(self, rows: list[table.DynamicRow]) -> None:
-        known = {(entry.tool.tenant, entry.name) for entry in self._catalog.dynamic()}
-        for row in rows:
-            if (row.registered_by_tenant, row.name) not in known:
-                try:
-                    self._catalog.add(compile_entry(definition(orjson.loads(row.definition)), None, (), self._rules))
-                except (DefinitionError, ValueError) as error:
-                    self._catalog.note(
-                        ToolProblem(f"dynamic tool {row.name} of tenant {row.registered_by_tenant}", str(error))
-                    )
-        for tenant, name in known - {(row.registered_by_tenant, row.name) for row in rows}:
+        """Takes in what is new or other than before, and removes what is gone."""
+        recorded = {(row.registered_by_tenant, row.name): row.definition for row in rows}
+        changed = {key for key, text in self._dynamic.items() if recorded.get(key) != text}
+        for tenant, name in changed:
             self._catalog.remove(name, tenant)
+            del self._dynamic[tenant, name]
+        for (tenant, name), text in recorded.items():
+            if (tenant, name) not in self._dynamic:
+                try:
+                    self._catalog.add(self.compile_dynamic(_recorded_tool(text, name, tenant)))
+                    self._dynamic[tenant, name] = text
+                except (DefinitionError, ValueError) as error:
+                    self._catalog.note(ToolProblem(f"dynamic tool {name} of tenant {tenant}", str(error)))
+        if changed:
+            self._forget()
 
     async def token_costs(self, entries: Iterable[Entry]) -> dict[str, int]:
         """The token costs of definitions: as they are on record, or counted now and kept there. Not before somebody asks: to
@@ -125,6 +128,18 @@ class CatalogSync:
         if counted and is_exact():
             await self._store.transact(table.keep_token_costs(counted))
         return costs
+
+
+def _recorded_tool(text: str, name: str, tenant: str) -> Tool:
+    """A tool of the record. Raises ValueError if its definition says another name or tenant than its row, or that it was not
+    registered at run time: then somebody else than Toolgate wrote it."""
+    fields = orjson.loads(text)
+    if not isinstance(fields, dict):
+        raise ValueError("its definition is no object")
+    said = fields.get("name"), fields.get("tenant"), fields.get("source")
+    if said != (name, tenant, "dynamic"):
+        raise ValueError("its definition is of another name, tenant or source than its record")
+    return definition(fields)
 
 
 def _row(entry: Entry) -> table.CatalogRow:

@@ -40,6 +40,7 @@ from toolgate.pipeline.hooks import Hook, HookSet
 from toolgate.pipeline.stage_marks import StageMarks
 from toolgate.registry.compiled_schema import NO_DEFAULTS, compile_schema, defaults_of, properties_of
 from toolgate.registry.decorator import Declaration, declared, is_marked, where_of
+from toolgate.registry.effective_tier import tier_of
 
 OWN_SOURCES: tuple[Source, ...] = ("builtin", "python")
 """Code of whoever runs this installation. What others wrote is not taken at its word where that would share more."""
@@ -47,6 +48,8 @@ INNERMOST = -1_000_000_000
 MAX_COMPILED = 64
 """Entries of one built-in tool that are kept, each of other settings: a process has few Apps, and a test run thousands."""
 CHOICE = re.compile(r"'([^']*)'")
+LATER_FIELDS = ("internal", "http", "mcp", "workflow")
+"""Fields that fingerprints leave out where they say nothing: there are approvals of tools from before they existed."""
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -223,7 +226,9 @@ def _said_of(tool: Tool, hosts: tuple[str, ...], rules: DefinitionRules) -> tupl
 def _compiled(tool: Tool, hosts: tuple[str, ...], rules: DefinitionRules) -> Entry:
     """The entry, but for what each App puts into its own: the rest follows from the definition, the hosts and the rules, and
     nothing in it changes."""
-    tier = _tier(tool, rules)
+    tier = tier_of(tool, rules.tiers, rules.kinds)
+    if tool.internal and tool.source not in OWN_SOURCES:
+        raise DefinitionError(tool.name, [Fault("internal", "only the operator's own code has tools that no list shows")])
     takes = compile_schema(tool, "input_schema", tool.input_schema)
     gives = None if tool.output_schema is None else compile_schema(tool, "output_schema", tool.output_schema)
     destructive = tool.destructive or tool.annotations.get("destructiveHint") is True
@@ -247,8 +252,9 @@ def _compiled(tool: Tool, hosts: tuple[str, ...], rules: DefinitionRules) -> Ent
         takes_text=takes.takes_text,
         public_input=takes.public_fields,
         public_output=frozenset() if gives is None else gives.public_fields,
+        literal_input=takes.literal_fields,
         kind=tool.kind,
-        target=tool.target or (tool.name if tier == "external_api" else None),
+        target=_target(tool, tier),
         timeout=tool.timeout or rules.timeout,
         run_seconds=rules.sandbox_seconds if tool.timeout is None and _runs_in_sandbox(tool) else None,
         retry=tool.retry,
@@ -268,6 +274,7 @@ def _compiled(tool: Tool, hosts: tuple[str, ...], rules: DefinitionRules) -> Ent
         fingerprint=bound_fingerprint(fingerprint(tool, tier), hosts),
         hosts=hosts,
         background=tool.background,
+        internal=tool.internal,
         is_sent_out=tool.route == "events" or tool.name in rules.sent_out,
     )
     return _with_operations(entry, takes.text, rules) if tool.operations else entry
@@ -294,7 +301,7 @@ def _operation(entry: Entry, name: str, schema: bytes, rules: DefinitionRules) -
     destructive, confirms = entry.destructive or tool.destroys(name), tool.confirms(name)
     alone = tool.model_copy(update={"tier": tool.operations[name].tier, "operations": {}, "capabilities": ()})
     least: Tier = "write" if destructive else "read_only"
-    tier = max(_tier(alone, rules), least, key=TIERS.index)
+    tier = max(tier_of(alone, rules.tiers, rules.kinds), least, key=TIERS.index)
     return replace(
         entry,
         tier=tier,
@@ -303,10 +310,17 @@ def _operation(entry: Entry, name: str, schema: bytes, rules: DefinitionRules) -
         unasked=f"tier {tier} runs unasked",
         asks=_asking(tool, must_ask(tier, destructive=destructive, confirms=confirms), entry.hosts),
         copies=True,
-        target=tool.target or (tool.name if tier == "external_api" else None),
+        target=_target(tool, tier),
         guards=_guards(tool, schema, tier, rules),
         fingerprint=sha256(f"{entry.fingerprint} {tier} {name}".encode()).hexdigest(),
     )
+
+
+def _target(tool: Tool, tier: Tier) -> str | None:
+    """The external system that a tool depends on: of an endpoint, its host, which the definition cannot rename."""
+    if tool.http is not None:
+        return tool.http.address.address
+    return tool.target or (tool.name if tier == "external_api" else None)
 
 
 def _made(tool: Tool, hooks: Iterable[Any], rules: DefinitionRules) -> tuple[Any, ...]:
@@ -314,33 +328,6 @@ def _made(tool: Tool, hooks: Iterable[Any], rules: DefinitionRules) -> tuple[Any
         return tuple(rules.hook(hook) for hook in hooks)
     except Exception as error:
         raise DefinitionError(tool.name, [Fault("hooks", f"{type(error).__name__}: {error}")]) from error
-
-
-def _tier(tool: Tool, rules: DefinitionRules) -> Tier:
-    """The tier in effect of a definition that does not contradict itself."""
-
-    def refuse(field: str, why: str) -> DefinitionError:
-        return DefinitionError(tool.name, [Fault(field, why)])
-
-    overrides = [rules.tiers[name] for name in (tool.name, tool.alias_of or tool.name) if name in rules.tiers]
-    for override in overrides:
-        if override not in TIERS:
-            raise refuse("tier", f"the override {override!r} is not one of {', '.join(TIERS)}")
-    if (tool.kind == "sandbox") != (tool.program is not None):
-        raise refuse("program", "a tool of kind sandbox has a program, and no other has one")
-    if tool.program is not None and tool.retry is not None:
-        raise refuse("retry", "what code did before it failed would be done again")
-    if tool.pure and tool.requires_auth is not None:
-        raise refuse("pure", "a pure tool is given no secret, so it cannot require one")
-    if tool.route is not None and tool.source == "dynamic":
-        raise refuse("route", "a dynamic tool runs here: who sends one in does not choose where calls go")
-    floor = rules.kinds.get(tool.kind, TIERS[-1]) if tool.source == "dynamic" else None
-    if floor is not None and tool.requires_auth is not None:
-        raise refuse("requires_auth", "a dynamic tool cannot name a credential")
-    tier = effective_tier(tool, max(overrides, key=TIERS.index, default=None), floor)
-    if tool.cache is not None and tier in ("write", "execute"):
-        raise refuse("cache", f"a tool of tier {tier} has effects, which a cache would skip")
-    return tier
 
 
 def _price(tool: Tool) -> tuple[int, int]:
@@ -377,6 +364,8 @@ def _asking(tool: Tool, why: str | None, hosts: Sequence[str]) -> str | None:
     if why is None:
         return None
     why += reach_words(hosts)
+    if tool.http is not None:
+        why += f"; it sends {tool.http.method} to {tool.http.address.authority}"
     if tool.program is None:
         return why
     if tool.source == "dynamic":
@@ -386,26 +375,12 @@ def _asking(tool: Tool, why: str | None, hosts: Sequence[str]) -> str | None:
     return f"{why}; {PROPOSES}" if tool.program.auto_accept else why
 
 
-def effective_tier(tool: Tool, override: str | None = None, floor: Tier | None = None) -> Tier:
-    """The declared tier, raised by what annotations and capabilities admit, by an override and by what tools of its kind
-    risk (`floor`); never lowered."""
-    hints = tool.annotations
-    raised: list[Tier] = [tool.tier]
-    if hints.get("readOnlyHint") is False or hints.get("destructiveHint") is True or tool.destructive:
-        raised.append("write")
-    if hints.get("openWorldHint") is True:
-        raised.append("external_api")
-    if floor is not None:
-        raised.append(floor)
-    if override is not None:
-        raised.extend(tier for tier in TIERS if tier == override)
-    return max(raised, key=TIERS.index)
-
-
 def fingerprint(tool: Tool, tier: Tier) -> str:
     """A hash of the whole definition, and of the tier that it has in effect."""
     try:
-        text = orjson.dumps(tool.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+        unsaid = {field for field in LATER_FIELDS if not getattr(tool, field)}
+        plain = tool.model_dump(mode="json", exclude=unsaid)
+        text = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
     except (ValueError, TypeError) as error:  # what is no JSON: objects, half surrogates, integers of more than 64 bits
         raise DefinitionError(tool.name, [Fault(_not_json(tool), f"it is not JSON: {error}")]) from error
     if b"u0000" in text and NUL.search(text):

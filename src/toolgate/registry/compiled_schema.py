@@ -33,6 +33,7 @@ class CompiledSchema(NamedTuple):
     check: Validator
     takes_text: bool
     public_fields: frozenset[str]
+    literal_fields: frozenset[str]
 
 
 def compile_schema(tool: Tool, field: str, schema: dict[str, Any]) -> CompiledSchema:
@@ -66,7 +67,7 @@ def _compiled(schema: bytes) -> CompiledSchema:
     work = measure(read) if REFERS in schema or len(schema) > LONG_SCHEMA else SchemaWork()
     validator: Validator = jsonschema_rs.validator_for(read, validate_formats=True, offline=True)
     check = validator if work == SchemaWork() else BoundedValidator(validator, work)
-    return CompiledSchema(schema, check, _takes_text(read), _public_fields(read))
+    return CompiledSchema(schema, check, _takes_text(read), _public_fields(read), _literal_fields(read))
 
 
 def _reference_in(schema: Any, words: str) -> list[str] | None:
@@ -95,6 +96,11 @@ def _takes_text(schema: Mapping[str, Any]) -> bool:
     numbers = all(rule.get("type") in ("integer", "number", "boolean", "null") for rule in rules.values())
     described = len(rules) == len(schema.get("properties") or {})  # the schema `true` is no rule, and allows all
     return not (closed and numbers and described)
+
+
+def _literal_fields(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the arguments that a schema marks as `x-literal`."""
+    return frozenset(name for name, rule in properties_of(schema).items() if rule.get("x-literal") is True)
 
 
 def _public_fields(schema: Mapping[str, Any]) -> frozenset[str]:

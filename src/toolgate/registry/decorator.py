@@ -43,7 +43,7 @@ MAX_TITLE_CHARS = 128
 OPTIONS = (
     "name", "title", "tier", "category", "version", "description", "cost", "timeout", "retry", "cache", "rate_limit",
     "concurrency", "requires_auth", "requires_permission", "capabilities", "hooks", "documentation", "tags", "target",
-    "pure", "errors", "examples", "operations", "alias_of", "background", "route",
+    "pure", "errors", "examples", "operations", "alias_of", "internal", "background", "route",
 )  # fmt: skip
 """What `@tool` takes, as it is documented."""
 keeps_going: ContextVar[bool] = ContextVar("keeps_going", default=False)
@@ -102,6 +102,7 @@ def tool(
     examples: Sequence[Example] | None = None,
     operations: Mapping[str, Tier | Operation] | None = None,
     alias_of: str | None = None,
+    internal: bool | None = None,
     background: bool | None = None,
     route: Literal["events"] | None = None,
 ) -> Callable[[Code], Code]: ...
@@ -135,6 +136,8 @@ def tool(code: Any = None, /, *, hooks: Sequence[Any] = (), **options: Any) -> A
         examples: Calls that show what it does.
         operations: The tier of each value of its argument `operation`, or an `Operation`; `tier` is what lists show.
         alias_of: The tool that it is a second name of: models are shown the first alone.
+        internal: True if only Toolgate's own code, and other tools by `ctx.call_inside(..., internal=True)`, may call it: no
+            list for models shows it.
         background: True if its calls always run as jobs: whoever calls it is given the job's id.
         route: `events` has its calls run by whoever takes them from the event stream.
 

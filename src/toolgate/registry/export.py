@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from toolgate.model import Entry, Tool
+from toolgate.model import CALL_TOOL, Entry, Tool
 from toolgate.schema import target
 
 Shape = Literal["openai", "anthropic", "gemini", "mcp"]
@@ -32,21 +32,21 @@ def _named(entry: Entry, **more: Any) -> dict[str, Any]:
 
 
 def _openai(entry: Entry) -> dict[str, Any]:
-    return {"type": "function", "function": _named(entry, parameters=_object(entry.tool.input_schema))}
+    return {"type": "function", "function": _named(entry, parameters=parameters_of(entry.tool))}
 
 
 def _anthropic(entry: Entry) -> dict[str, Any]:
-    return _named(entry, input_schema=_object(entry.tool.input_schema))
+    return _named(entry, input_schema=parameters_of(entry.tool))
 
 
 def _gemini(entry: Entry) -> dict[str, Any]:
-    parameters = _for_gemini(_object(entry.tool.input_schema), entry.tool.input_schema)
+    parameters = _for_gemini(parameters_of(entry.tool), entry.tool.input_schema)
     return _named(entry, parameters=parameters) if parameters.get("properties") else _named(entry)
 
 
 def mcp_definition(entry: Entry) -> dict[str, Any]:
     tool = entry.tool
-    shape = _named(entry, inputSchema=_object(tool.input_schema), annotations=_annotations(entry))
+    shape = _named(entry, inputSchema=parameters_of(tool), annotations=_annotations(entry))
     if isinstance(title := tool.annotations.get("title"), str) and title:
         shape["title"] = title
     if has_object_output(tool) and tool.source != "builtin":  # there are dozens, and some clients have models read them all
@@ -57,6 +57,8 @@ def mcp_definition(entry: Entry) -> dict[str, Any]:
 def _annotations(entry: Entry) -> dict[str, Any]:
     """MCP's hints, computed from the effective tier rather than believed."""
     entry = entry.riskiest
+    if entry.name == CALL_TOOL:  # it may do whatever the tool does that it calls
+        return {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
     return {
         "readOnlyHint": entry.tier == "read_only",
         "destructiveHint": entry.destructive or entry.tier == "execute",
@@ -69,9 +71,10 @@ def has_object_output(tool: Tool) -> bool:
     return tool.output_schema is not None and tool.output_schema.get("type") == "object"
 
 
-def _object(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema that says that arguments are an object: the APIs want to read it, where JSON Schema can leave it out."""
-    return {"type": "object", "properties": {}, **schema}
+def parameters_of(tool: Tool) -> dict[str, Any]:
+    """The schema of a tool's arguments. It says that they are an object: the APIs want to read it, where JSON Schema can
+    leave it out."""
+    return {"type": "object", "properties": {}, **tool.input_schema}
 
 
 def _for_gemini(schema: Any, root: dict[str, Any], depth: int = 0) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from toolgate.tasks import BackgroundTasks
 TROUBLE = frozenset({"TIMEOUT", "CONNECTION_ERROR", "MCP_ERROR", "N8N_ERROR", "INVOCATION_ERROR"})
 """Codes that speak of the target's health, not of the caller's arguments."""
 TROUBLE_OF_SERVERS = frozenset({"TIMEOUT", "CONNECTION_ERROR", "OUTCOME_UNKNOWN"})
-"""The same of an MCP server, whose tools share one target: a server that answers is well, whatever it answers."""
+"""The same of an MCP server or an HTTP service, whose tools share one target: it is well if it answers."""
 TRIAL_GRACE = 5.0
 """Seconds beyond its time limit after which a trial of which nothing was heard is over: its process died."""
 FORGOTTEN_SECONDS = 7 * 86_400
@@ -88,8 +88,11 @@ UNTRIED = Pass(trial=False, failures=0, shared=False)
 
 
 def target_of(entry: Entry, name: str, tenant: str) -> Target:
-    """The target of a tool for a caller of a tenant."""
-    return entry.tool.tenant or (tenant if entry.tool.source == "builtin" else ""), name
+    """The target of a tool for a caller of a tenant. It is the tenant's own for a built-in tool, and for one that reaches
+    nothing outside and has a breaker because an operator accepted one: failures of one tenant say nothing of others."""
+    tool = entry.tool
+    is_accepted = tool.target is None and tool.http is None and entry.tier != "external_api"
+    return tool.tenant or (tenant if tool.source == "builtin" or is_accepted else ""), name
 
 
 class Breakers:
@@ -205,16 +208,16 @@ class Breakers:
         wait = circuit.opened_at + self._reset - self._time()
         return circuit.failures, max(wait, 1.0) if circuit.trying else wait
 
-    def open_targets(self) -> list[str]:
+    def open_targets(self) -> list[Target]:
         """The targets that this process leaves alone, or did and has not heard of since."""
-        return _named({target for target, circuit in self._circuits.items() if circuit.opened_at is not None})
+        return sorted(target for target, circuit in self._circuits.items() if circuit.opened_at is not None)
 
-    async def open_everywhere(self) -> list[str]:
+    async def open_everywhere(self) -> list[Target]:
         """The same for all processes that share a Redis. Raises CoordinationError."""
         if self._redis is None:
             return self.open_targets()
         names = await self._redis.ask(_open_circuits)
-        return _named(orjson.loads(name.decode().removeprefix(f"{PREFIX}breaker:")) for name in names)
+        return sorted(tuple(orjson.loads(name.decode().removeprefix(f"{PREFIX}breaker:"))) for name in names)
 
 
 async def _open_circuits(client: Any) -> list[bytes]:
@@ -222,7 +225,8 @@ async def _open_circuits(client: Any) -> list[bytes]:
     return [name for name in names if await client.hexists(name, "opened")]
 
 
-def _named(targets: Iterable[Target]) -> list[str]:
+def named_targets(targets: Iterable[Target]) -> list[str]:
+    """Targets in words."""
     return sorted(f"{name} (of tenant {tenant})" if tenant else name for tenant, name in targets)
 
 

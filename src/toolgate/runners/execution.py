@@ -129,7 +129,7 @@ class Execution:
         except BaseException as raised:
             error = understand(raised, getattr(entry.implementation, "instance", None))
             impatient = error.code == "TIMEOUT" and ctx.time_limit < entry.timeout
-            trouble = TROUBLE_OF_SERVERS if entry.kind == "mcp" else TROUBLE
+            trouble = TROUBLE_OF_SERVERS if entry.kind in ("mcp", "http") else TROUBLE
             if error.code in trouble and not impatient:  # a caller's own short limit says nothing of the target
                 verdict = "trouble"
             if error is raised:

@@ -17,7 +17,7 @@ LIMIT_SETTINGS: Mapping[Stopped, str] = {
 }  # fmt: skip
 
 
-class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramResult(msgspec.Struct, frozen=True, kw_only=True):
     """The output of a program, and the jail that held it."""
 
     stdout: str
@@ -38,7 +38,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return {name: text[-MAX_TOLD_CHARS:] for name, text in wrote if text}
 
 
-class CodeResult(RunResult, frozen=True, kw_only=True):
+class CodeResult(ProgramResult, frozen=True, kw_only=True):
     """The result of code."""
 
     value: Any
@@ -48,7 +48,7 @@ class CodeResult(RunResult, frozen=True, kw_only=True):
     """The runtime that ran it; results have called it so since the first version."""
 
 
-class CommandResult(RunResult, frozen=True, kw_only=True):
+class CommandResult(ProgramResult, frozen=True, kw_only=True):
     """The result of a command."""
 
     exit_code: int
@@ -65,7 +65,7 @@ def unavailable(why: str, suggestion: str | None = None, what: str = "No sandbox
     )
 
 
-def limit_error(ended: RunResult, settings: Mapping[Stopped, str] = LIMIT_SETTINGS) -> CallError:
+def limit_error(ended: ProgramResult, settings: Mapping[Stopped, str] = LIMIT_SETTINGS) -> CallError:
     """The error of a run that met a limit, with the end of what it wrote: TIMEOUT if it was that of time, SANDBOX_ERROR for
     memory, disk, processes and output."""
     assert ended.stopped is not None

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolgate.errors import CallError, Failed, ToolgateError, quoted, timed_out
-from toolgate.model import CommandEntry, Entry, ToolProgram
+from toolgate.model import Actor, CommandEntry, Entry, ToolProgram
 from toolgate.pipeline.context import InvokeContext
+from toolgate.sandbox.completions import completion_request
 from toolgate.sandbox.engine import LANGUAGES, Sandbox
 from toolgate.sandbox.results import CodeResult, as_error, limit_error
 from toolgate.sandbox.worker_protocol import CodeFailure, Refusal, given
@@ -27,11 +28,15 @@ MayRun = Callable[[InvokeContext, str, tuple[CommandEntry, ...] | None], Awaitab
 class SandboxRunner:
     """Runs tools of kind sandbox."""
 
-    def __init__(self, sandbox: Sandbox, places: Workspaces, may_run: MayRun, *, docker: bool) -> None:
+    def __init__(
+        self, sandbox: Sandbox, places: Workspaces, may_run: MayRun, *, docker: bool, has_model: Callable[[Actor], bool]
+    ) -> None:
+        """`has_model`: tells whether there is a language model for an actor."""
         self._sandbox = sandbox
         self._places = places
         self._may_run = may_run
         self._docker = docker
+        self._has_model = has_model
 
     async def run(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> Any:
         """Run the tool within the time that it has, whatever it waits for: a place, a worker, its code to be compiled."""
@@ -81,7 +86,7 @@ class SandboxRunner:
             "config": {"workingDirectory": folder, "maxExecutionTime": round(ctx.time_limit * 1000)},
             "conversation": {"id": ctx.session or ctx.id, "workingDirectory": folder},
             "docker": self._docker,
-            "llm": False,
+            "llm": self._has_model(ctx.actor),
         }
 
     async def close(self) -> list[str]:
@@ -124,6 +129,7 @@ class Bridge:
             "executor.execute": self._execute,
             "permissions.check": self._check,
             "docker.run": self._docker_run,
+            "llm.complete": self._complete,
         }
 
     async def serve(self, wanted: str, given: list[Any]) -> Any:
@@ -187,6 +193,13 @@ class Bridge:
 
     async def _docker_run(self, options: Any) -> Any:
         return await self._call("docker_run", _mapping(options))
+
+    # -- the language model
+
+    async def _complete(self, asked: Any, options: Any = None) -> dict[str, Any]:
+        arguments = {**completion_request(asked, options), "purpose": f"for the code of the tool {self._ctx.call.tool}"}
+        output = given(await self._ctx.call_inside("ask_model", arguments, whole=True, internal=True))
+        return {name: output[name] for name in ("text", "ending", "model", "tokens")}
 
     # -- through the pipeline
 

@@ -116,7 +116,8 @@ class Workspaces:
         if key in self._given:
             self._given.move_to_end(key)
             return self._given[key]
-        tenant, persona, user = call.actor.tenant, call.actor.persona, call.actor.user
+        actor = call.on_behalf_of[0] if call.on_behalf_of else call.actor  # a subordinate works where its caller does
+        tenant, persona, user = actor.tenant, actor.persona, actor.user
         wanted = ((tenant, persona, user), (tenant, None, user), (tenant, persona, None)) if self._folders else ()
         return next((self._folders[who] for who in wanted if who in self._folders), None)
 

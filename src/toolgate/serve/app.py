@@ -19,26 +19,28 @@ from starlette.types import Message, Receive, Scope, Send
 from toolgate.app.app import App
 from toolgate.app.checks.readiness import Readiness
 from toolgate.mcp.server.fast_path import REPLY_KEY
-from toolgate.serve import health_metrics, pages, protected_resource, qstash, sign_in, workflow_callbacks
+from toolgate.mcp.server.identity import REQUEST_ID_KEY
+from toolgate.serve import health_metrics, protected_resource, qstash, sign_in, workflow_callbacks
 from toolgate.serve.authentication import Authenticator
+from toolgate.serve.console import site
+from toolgate.serve.console.unknown import refused_link, unknown_page
 from toolgate.serve.http import openapi, resources
 from toolgate.serve.http.pages import CURSOR_PURPOSE
+from toolgate.serve.known_personas import KnownPersonas
 from toolgate.serve.mcp import McpRoute
 from toolgate.serve.problems import HttpProblem
 from toolgate.serve.protected_resource import MCP_PATH
 from toolgate.serve.request_log import REQUEST_ID_HEADER, ServerLog, request_id_of
 from toolgate.serve.request_telemetry import RequestMetrics, current_trace
 from toolgate.serve.streams import OpenStreams
+from toolgate.store.database import now
 from toolgate.tasks import start_task
-
-REQUEST_ID_KEY = "toolgate.request_id"
-"""In a request's scope: its id, which the client gave or which is new."""
 
 logger = logging.getLogger("toolgate")
 
 
 ROUTES = [
-    *resources.routes, *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes, *pages.routes,
+    *resources.routes, *health_metrics.routes, *workflow_callbacks.routes, *qstash.routes, *sign_in.routes, *site.routes,
     *protected_resource.routes,
 ]  # fmt: skip
 
@@ -54,6 +56,8 @@ class HttpApp:
         self.streams = OpenStreams(self.authenticator)
         self.mcp = McpRoute(app, self.authenticator, self.streams)
         self.readiness = Readiness(app, self.mcp.check)
+        self.personas = KnownPersonas(app)
+        self.started_at = now()
         self.cursor_key = b""
         """Seals the cursors of pages; the same in all processes."""
         self.collector = health_metrics.ServerCollector(app)
@@ -70,11 +74,14 @@ class HttpApp:
         self.cursor_key = bytes.fromhex(await self.app.keys.sealing_key(CURSOR_PURPOSE))
         await self.mcp.__aenter__()
         self._watching = start_task(self.streams.watch())
+        self._counting = self.app.statistics.counting()
+        await self._counting.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.streams.end()
         self._watching.cancel()
+        await self._counting.__aexit__(None, None, None)
         await self.mcp.__aexit__()
         await self.app.audit.tail.close()
         if self.request_metrics is not None:
@@ -117,9 +124,12 @@ class HttpApp:
                 with current_trace(scope["headers"]) if self._is_traced else nullcontext():
                     await self._routes(scope, receive, answer)
         except HttpProblem as problem:
-            await problem.response(answer.request_id)(scope, receive, answer)
+            refused = refused_link(scope, problem) or problem.response(answer.request_id)
+            await refused(scope, receive, answer)
         except HTTPException as error:
-            await _problem(scope["method"], error).response(answer.request_id)(scope, receive, answer)
+            page = await unknown_page(scope, receive) if error.status_code == 404 else None
+            found = page or _problem(scope["method"], error).response(answer.request_id)
+            await found(scope, receive, answer)
         except ClientDisconnect:
             pass
         except Exception:

@@ -24,6 +24,7 @@ REST_SECONDS = 5.0
 """The time in which the rest of a body must have arrived whose request is answered already."""
 STALL_SECONDS, STOP_STALL_SECONDS, STALL_BYTES = 60.0, 3.0, 16_384
 """A client that is sent more than it reads must read so many bytes in this time; in the second, once the server stops."""
+BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 MAX_PIPELINED = 32
 """Requests that a client may send before the one that runs is answered; more are not read until then."""
 TOO_LONG = (
@@ -145,8 +146,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_come()
         if self.parser.get_http_version() not in ("1.1", "1.0"):
             raise ValueError  # which the parser makes a bad request of
+        upgrades = self.parser.should_upgrade()
+        if upgrades and any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):
+            raise ValueError  # the parser would take its body for the requests that follow
         super().on_headers_complete()
-        if self._is_draining:
+        if self._is_draining or upgrades:  # to another protocol, which is not done; what follows could be of that
             self.cycle.keep_alive = False
         if 0 < len(self.pipeline) <= MAX_PIPELINED:
             self.flow.resume_reading()  # uvicorn reads no more until it is this one's turn, and would not see the client go

@@ -22,7 +22,7 @@ from starlette.types import Scope
 
 from toolgate.app.app import App
 from toolgate.gates.approval.request import visible
-from toolgate.mcp.server.identity import CREDENTIAL_KEY
+from toolgate.mcp.server.identity import CREDENTIAL_KEY, REQUEST_ID_KEY
 from toolgate.model import Outcome, check_request_id, new_id
 from toolgate.pipeline.context import InvokeContext
 from toolgate.tasks import start_task
@@ -82,7 +82,7 @@ class ServerLog:
         credential = scope.get(CREDENTIAL_KEY)
         fields: Fields = {
             "event": "request", "method": scope["method"], "path": scope["path"], "status": status,
-            "ms": round((time.perf_counter() - begun) * 1000, 2), "bytes": sent, "request": scope.get("toolgate.request_id"),
+            "ms": round((time.perf_counter() - begun) * 1000, 2), "bytes": sent, "request": scope.get(REQUEST_ID_KEY),
         }  # fmt: skip
         if credential is not None:
             fields |= {"tenant": credential.actor.tenant, "user": credential.actor.user, "credential": credential.id}

@@ -1,9 +1,10 @@
 """Answers over HTTP that last: they end when the server stops, and when the credential that they were given to ends."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from starlette.types import Scope
 
@@ -15,6 +16,9 @@ from toolgate.serve.problems import HttpProblem
 WATCH_SECONDS = 1.0
 WATCHED_AT_ONCE = 100
 MAX_STREAMS, MAX_CREDENTIAL_STREAMS = 20_000, 200
+
+
+logger = logging.getLogger("toolgate")
 
 
 class OpenStreams:
@@ -66,6 +70,14 @@ class OpenStreams:
             for number, (task, (scope, headers)) in enumerate(list(self._open.items())):
                 if number % WATCHED_AT_ONCE == 0:
                     await asyncio.sleep(0)  # thousands of looks take long, and others are to be served meanwhile
-                with suppress(StoreError):  # then nobody knows: the next look tells
-                    if not await self._authenticator.is_still_good(scope, headers):
-                        task.cancel()
+                if not await self._is_still_good(scope, headers):
+                    task.cancel()
+
+    async def _is_still_good(self, scope: Scope, headers: Headers) -> bool:
+        try:
+            return await self._authenticator.is_still_good(scope, headers)
+        except StoreError:  # then nobody knows: the next look tells
+            return True
+        except Exception:  # one stream must not keep the others from being looked at; its client can connect again
+            logger.exception("the credential of a stream could not be checked")
+            return False

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from toolgate.errors import CallError, ToolError
+from toolgate.errors import CallError, Denied, ToolError
+from toolgate.network.http_client import HttpClient
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.hooks import Hook
@@ -31,6 +32,12 @@ class CallCheck(Hook):
         except (CallError, ToolError) as error:
             return error
         return None
+
+
+def check_encrypted(ctx: InvokeContext, client: HttpClient, url: str) -> None:
+    """Raises Denied if a secret among the arguments would be sent in the clear to a host that the operator did not name."""
+    if ctx.injected and not url.lower().startswith("https:") and not client.is_allowed(url):
+        raise Denied("SECURITY_VIOLATION", "A secret is sent over https only.", suggestion="Use an https URL.")
 
 
 class ToolLookup(NamedTuple):

@@ -38,13 +38,23 @@ ReadFault = Callable[[Any], ServiceFault]
 class ServiceApi:
     """One service at one address."""
 
-    def __init__(self, name: str, base_url: str, http: HttpClient, *, setup_url: str, read_fault: ReadFault) -> None:
-        """`setup_url`: where a person gets a credential."""
+    def __init__(
+        self,
+        name: str,
+        base_url: str,
+        http: HttpClient,
+        *,
+        setup_url: str | None,
+        read_fault: ReadFault,
+        trusted: bool = True,
+    ) -> None:
+        """`setup_url`: where a person gets a credential. `trusted`: the address is a setting, so it may be private."""
         self.name = name
         self.setup_url = setup_url
         self._base_url = base_url
         self._http = http
         self._read_fault = read_fault
+        self._trusted = trusted
 
     async def send(
         self,
@@ -55,9 +65,11 @@ class ServiceApi:
         changes: bool,
         seconds: float = REQUEST_SECONDS,
         max_bytes: int = 2_000_000,
+        redirects: int = 0,
         **content: Any,
     ) -> HttpResponse:
-        """The answer of the service, if it is a success. `changes`: the request may have an effect."""
+        """The answer of the service, if it is a success. `changes`: the request may have an effect. `redirects`: none
+        unless it is said: a credential goes to the address of the settings and to no other."""
         try:
             response = await self._http.request(
                 method,
@@ -65,8 +77,8 @@ class ServiceApi:
                 headers={"Accept": "application/json", **headers},
                 timeout=seconds,
                 max_bytes=max_bytes,
-                redirects=0,  # a credential goes to the address of the settings and to no other
-                trusted=True,
+                redirects=redirects,
+                trusted=self._trusted,
                 **content,
             )
         except (CallError, ToolError) as error:
@@ -128,7 +140,7 @@ class ServiceApi:
         try:
             fault = self._read_fault(response.json())
         except (ToolError, CallError):
-            return ServiceFault()
+            fault = ServiceFault(response.text() if response.media_type == "text/plain" else None)
         return fault._replace(message=told(fault.message), code=told(fault.code), kind=told(fault.kind))
 
     def _rate_limited(self, response: HttpResponse, words: str, details: dict[str, Any]) -> ToolError:
@@ -141,7 +153,7 @@ class ServiceApi:
     def _no_access(self, code: str, words: str, details: Mapping[str, Any] | None = None) -> ToolError:
         return ToolError(
             words, code=code, charged=False, details={**(details or {}), "setup_url": self.setup_url},
-            suggestion=f"Set a credential that may do this; get one at {self.setup_url}",
+            suggestion="Set a credential that may do this" + (f"; get one at {self.setup_url}" if self.setup_url else "."),
         )  # fmt: skip
 
     def unreadable(self, *, changes: bool) -> ToolError:

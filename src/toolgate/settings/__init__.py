@@ -10,11 +10,13 @@ from toolgate.settings.limits import RateRule
 from toolgate.settings.load import VARIABLE_PREFIX, load_settings, variables_of_settings
 from toolgate.settings.notify import ChannelSettings
 from toolgate.settings.policy import PolicySettings
+from toolgate.settings.registration import RegistrationSettings
 from toolgate.settings.root import Settings
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SECRET_NAME, SecretUse
 from toolgate.settings.section import Section
-from toolgate.settings.servers import OAuthSettings, ServerSettings, ServerToolSettings
+from toolgate.settings.servers import OAuthSettings, SamplingSettings, ServerSettings, ServerToolSettings
+from toolgate.settings.teams import TeamSettings
 from toolgate.settings.workflows import N8nSettings, WorkflowSettings
 
 __all__ = [
@@ -28,12 +30,15 @@ __all__ = [
     "OAuthSettings",
     "PolicySettings",
     "RateRule",
+    "RegistrationSettings",
+    "SamplingSettings",
     "SandboxSettings",
     "SecretUse",
     "Section",
     "ServerSettings",
     "ServerToolSettings",
     "Settings",
+    "TeamSettings",
     "WebhookSettings",
     "WorkflowSettings",
     "load_settings",

@@ -36,6 +36,12 @@ class ModelChoice(Section):
     """None: not sent. Newer models refuse it."""
     timeout: float = Field(default=120, gt=0, le=3_600)
     """Seconds for an answer."""
+    idle_timeout: float = Field(default=60, gt=0, le=3_600)
+    """Seconds without a byte after which a streamed answer counts as broken off."""
+    retries: int = Field(default=2, ge=0, le=10)
+    """Times that a request is repeated which the server refused as busy or failing, and did nothing for."""
+    retry_seconds: float = Field(default=60, ge=0, le=3_600)
+    """Seconds that are waited before repetitions, in all. A server that asks for more is not waited for."""
 
     @field_validator("base_url")
     @classmethod

@@ -21,7 +21,7 @@ class EnforcementSettings(Section):
     """Decisions of an organisation for everyone who uses this installation."""
 
     disable_local_tools: bool = False
-    """Refuse tools that people keep in their own folders (`python_tools` and, later, YAML tools)."""
+    """Refuse tools that people keep in their own folders: Python files and YAML tools."""
     enforced_tools: tuple[str, ...] = ()
     """Tools that nobody can disable."""
 

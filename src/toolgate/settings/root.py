@@ -7,14 +7,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from toolgate.model import TOOL_NAME, Tier
+from toolgate.settings.agent import AgentSettings
 from toolgate.settings.approvals import ApprovalSettings
 from toolgate.settings.audit import AuditSettings
 from toolgate.settings.auth import AuthSettings
+from toolgate.settings.discovery import DiscoverySettings
 from toolgate.settings.events import EventSettings
 from toolgate.settings.git import GitSettings
 from toolgate.settings.health import HealthSettings
 from toolgate.settings.jobs import JobSettings
 from toolgate.settings.layers import ARGUMENTS, Layer, validated
+from toolgate.settings.learning import LearningSettings
 from toolgate.settings.limits import BreakerSettings, BudgetSettings, LimitSettings, RateRule
 from toolgate.settings.memory import MemorySettings
 from toolgate.settings.model import ModelSettings
@@ -24,11 +27,13 @@ from toolgate.settings.npm import NpmSettings
 from toolgate.settings.packages import AdvisorySettings, RegistrySettings
 from toolgate.settings.policy import CommandSettings, EnforcementSettings, PathSettings, PolicySettings, ToolSettings
 from toolgate.settings.qstash import QStashSettings
+from toolgate.settings.registration import RegistrationSettings
 from toolgate.settings.sandbox import SandboxSettings
 from toolgate.settings.secrets import SecretSettings
 from toolgate.settings.section import Section, anchored_path
 from toolgate.settings.servers import McpSettings, ServerSettings, ServeSettings, SessionSettings
 from toolgate.settings.services import ServicesSettings, plain_url
+from toolgate.settings.teams import TeamSettings
 from toolgate.settings.timezones import Timezone, TimezoneRule, each_once
 from toolgate.settings.workflows import SYNC_SECONDS, N8nSettings, WorkflowSettings
 from toolgate.trust import working_directory
@@ -89,6 +94,7 @@ class Settings(Section):
     """Of tenants and of their users: `[{tenant: acme, timezone: Asia/Tokyo}, {tenant: acme, user: u-1, timezone: UTC}]`."""
     model: ModelSettings = ModelSettings()
     enforcement: EnforcementSettings = EnforcementSettings()
+    teams: TeamSettings = TeamSettings()
     limits: LimitSettings = LimitSettings()
     breaker: BreakerSettings = BreakerSettings()
     policy: PolicySettings = PolicySettings()
@@ -115,13 +121,17 @@ class Settings(Section):
     health: HealthSettings = HealthSettings()
     advisories: AdvisorySettings = AdvisorySettings()
     registries: RegistrySettings = RegistrySettings()
+    discovery: DiscoverySettings = DiscoverySettings()
     memory: MemorySettings = MemorySettings()
+    learning: LearningSettings = LearningSettings()
     jobs: JobSettings = JobSettings()
+    agent: AgentSettings = AgentSettings()
     services: ServicesSettings = ServicesSettings()
     n8n: N8nSettings = N8nSettings()
     workflows: dict[str, WorkflowSettings] = Field(default_factory=dict)
     """Workflows of the n8n server that are tools, by the name of the tool. One that has the name of a workflow that Toolgate
     knows (send_email, create_calendar_event, send_notification) takes its place."""
+    registration: RegistrationSettings = RegistrationSettings()
     events: EventSettings = EventSettings()
 
     _read_from: Path | None = None
@@ -239,8 +249,10 @@ class Settings(Section):
 
     @property
     def deciding_files(self) -> list[Path]:
-        """The files that decide what tools may do, and what tools there are: no tool may change them."""
-        files = (self.policy.file, *self.policy.observe, self._read_from, self.home / "tools", *self.python_folders)
+        """The files that decide what tools may do, what tools there are, and what models are told: no tool may change
+        them."""
+        policies = (self.policy.file, *self.policy.observe)
+        files = (*policies, self.agent.prompts, self._read_from, self.home / "tools", *self.python_folders)
         return [file for file in files if file is not None]
 
     @property
@@ -250,9 +262,12 @@ class Settings(Section):
 
 def names_in(layer: Mapping[str, Any]) -> frozenset[str]:
     """The settings that a layer says, of those that lead to files which Toolgate obeys."""
-    policy = layer.get("policy")
-    says = (
-        {name: getattr(policy, name) for name in ("file", "observe")} if isinstance(policy, PolicySettings) else policy or {}
+    groups = {"policy": ("file", "observe"), "agent": ("prompts",)}
+    said = {group: layer.get(group) for group in groups}
+    inner = (
+        f"{group}.{name}"
+        for group, names in groups.items()
+        for name in names
+        if (values := said[group]) and (values.get(name) if isinstance(values, Mapping) else getattr(values, name, None))
     )
-    policies = (f"policy.{name}" for name in ("file", "observe") if isinstance(says, Mapping) and says.get(name))
-    return frozenset((*(name for name in ("home", "python_tools", "database_url") if layer.get(name)), *policies))
+    return frozenset((*(name for name in ("home", "python_tools", "database_url") if layer.get(name)), *inner))

@@ -56,6 +56,15 @@ class OAuthSettings(Section):
     """Where `toolgate servers login` listens, on loopback, for the browser to come back."""
 
 
+class SamplingSettings(Section):
+    """Limits on what an MCP server may ask the language model during a call of its tools."""
+
+    max_tokens: int = Field(default=1_000, ge=1, le=1_000_000)
+    """The longest answer, if the server does not ask for a shorter one."""
+    requests: int = Field(default=10, ge=1, le=1_000)
+    """Requests during one call."""
+
+
 class ServerSettings(Section):
     """One MCP server whose tools are offered: a program that is started here, or an address."""
 
@@ -98,6 +107,9 @@ class ServerSettings(Section):
     """Whether a tool that says it only reads is taken at its word (tier read_only)."""
     trust_first_seen: bool = False
     """Whether tools, prompts and resources that were never seen before may be used without anybody accepting them."""
+    sampling: SamplingSettings | None = None
+    """Whether it may ask the language model of whoever calls its tools, and how much: `true`, or limits. Each request is a
+    call of `ask_model` inside that call. None: such requests go to the caller, if that is an MCP client that takes them."""
     isolation: Literal["required", "none"] = "required"
     """required: in a jail, or not at all. none: with the rights of whoever runs Toolgate."""
     read: tuple[Path, ...] = ()
@@ -150,6 +162,11 @@ class ServerSettings(Section):
             program = command[0]
             if isinstance(program, str) and "/" in program:
                 values["command"] = [anchored_path(program, base), *command[1:]]
+
+    @field_validator("sampling", mode="before")
+    @classmethod
+    def _true_is_all_defaults(cls, sampling: Any) -> Any:
+        return ({} if sampling else None) if isinstance(sampling, bool) else sampling
 
     @field_validator("isolation", mode="before")
     @classmethod

@@ -4,6 +4,7 @@ Every step from one state to the next is a single UPDATE that names the state it
 number of processes exactly one makes it.
 """
 
+import json
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -62,6 +63,18 @@ class ApprovalRow(NamedTuple):
     outer_call: str | None = None
     """The call from inside which it was asked for, and its tool: it is good there and nowhere else."""
     outer_tool: str | None = None
+    connection_id: str | None = None
+    """The session of the connection that the call came over."""
+    on_behalf_of: str | None = None
+    """JSON: the personas for whom a subordinate agent asks; None: none does."""
+    run_id: str | None = None
+    """The run of an agent whose turn it is about."""
+
+    @property
+    def personas(self) -> tuple[str | None, ...]:
+        """All personas for which a grant must be there, if none is to be asked."""
+        above: list[str | None] = [] if self.on_behalf_of is None else json.loads(self.on_behalf_of)
+        return (self.persona_id, *above)
 
 
 class AskedTooOften(Exception):
@@ -90,6 +103,12 @@ def get(id: str, tenant: str | None) -> Transaction[ApprovalRow | None]:
     return select_one(ApprovalRow, "approvals", f"WHERE id = :id AND {_owned(tenant)}", {"id": id, "tenant": tenant})
 
 
+def used_by(call: str, tenant: str) -> Transaction[ApprovalRow | None]:
+    """The approval that a call used; None: it used none."""
+    where = "WHERE used_by = :call AND tenant_id = :tenant ORDER BY created_at DESC LIMIT 1"
+    return select_one(ApprovalRow, "approvals", where, {"call": call, "tenant": tenant})
+
+
 def _owned(tenant: str | None) -> str:
     return "TRUE" if tenant is None else "tenant_id = :tenant"
 
@@ -103,36 +122,39 @@ def covered_or_waiting(
     join: bool,
     may_ask: bool = True,
     sealed: str | None = None,
-) -> Transaction[tuple[GrantRow | None, ApprovalRow | None, bool]]:
-    """The approval that was given to this very call before, now used by it. Else the grant that covers the call, if one does
-    and whoever gave it may (`honours`; None: no grant may). Else its question: the one that waits already, if it may
-    `join` that and nobody is being asked it right now (`busy`), or the draft, put on record with what only an approver may
-    see (`sealed`); and whether it is new. None of them: too many questions wait already, or it may not be asked about.
-    Raises AskedTooOften."""
+) -> Transaction[tuple[list[GrantRow], ApprovalRow | None, bool]]:
+    """The approval that was given to this very call before, now used by it. Else the grants that cover the call, if one does
+    for each of its personas, and whoever gave it may (`honours`; None: no grant may). Else its question:
+    the one that waits already, if it may `join` that and nobody is being asked it right now (`busy`), or the draft, put on
+    record with what only an approver may see (`sealed`); and whether it is new. None of them: too many questions wait
+    already, or it may not be asked about. Raises AskedTooOften."""
     yield from forget_sealed(draft.created_at)
     given = yield from _same_question(draft, busy, "approved")
     if given is not None and (yield from use(given.id, given.tenant_id, draft.call_id, draft.created_at)):
-        return None, given._replace(state="used", used_by=draft.call_id), False
+        return [], given._replace(state="used", used_by=draft.call_id), False
     if honours is not None:
-        grant = yield from grants.take(
-            GrantQuery(
-                draft.tenant_id, draft.persona_id, draft.user_id, draft.session_id, draft.workspace, draft.tool_name,
-                draft.fingerprint, draft.estimate, draft.created_at,
-            ),
+        covering = yield from grants.take_each(
+            [
+                GrantQuery(
+                    draft.tenant_id, persona, draft.user_id, draft.session_id, draft.workspace, draft.tool_name,
+                    draft.fingerprint, draft.args_hash, draft.estimate, draft.created_at, draft.run_id,
+                )
+                for persona in draft.personas
+            ],
             honours,
         )  # fmt: skip
-        if grant is not None:
-            return grant, draft, False
+        if covering:
+            return covering, draft, False
     if join and (waiting := (yield from _same_question(draft, busy, "waiting"))) is not None:
-        return None, waiting, False
+        return [], waiting, False
     if not may_ask or (yield from _count_waiting(draft)) >= MAX_WAITING_QUESTIONS:
-        return None, None, False
+        return [], None, False
     yield from _check_hour(draft, settings.questions_per_hour, "questions_per_hour", "AND user_id = :user")
     yield from _check_hour(draft, settings.tenant_questions_per_hour, "tenant_questions_per_hour", "")
     yield insert("approvals", draft._asdict())
     if sealed is not None:
         yield "UPDATE approvals SET sealed = :sealed WHERE id = :id", {"id": draft.id, "sealed": sealed}
-    return None, draft, True
+    return [], draft, True
 
 
 def forget_sealed(at: datetime) -> Transaction[None]:
@@ -143,6 +165,22 @@ def forget_sealed(at: datetime) -> Transaction[None]:
 def sealed(id: str) -> Transaction[str | None]:
     """Reads what only an approver may see of a question, encrypted; None: nothing, or no more."""
     return value("SELECT sealed FROM approvals WHERE id = :id AND state = 'waiting'", {"id": id})
+
+
+def keep_user_words(id: str, sealed: str, at: datetime) -> Transaction[None]:
+    """Keeps what the user of a call had typed when its question was put, encrypted, while that waits."""
+    yield from forget_user_words(at)
+    yield "UPDATE approvals SET user_words = :words WHERE id = :id AND state = 'waiting'", {"id": id, "words": sealed}
+
+
+def forget_user_words(at: datetime) -> Transaction[None]:
+    """Forgets what the users of calls typed whose questions nobody can answer any more."""
+    yield "UPDATE approvals SET user_words = NULL WHERE user_words IS NOT NULL AND expires_at <= :moment", {"moment": at}
+
+
+def user_words(id: str) -> Transaction[str | None]:
+    """Reads what the user of a call had typed, encrypted; None: nothing, or no more."""
+    return value("SELECT user_words FROM approvals WHERE id = :id AND state = 'waiting'", {"id": id})
 
 
 def _same_question(
@@ -223,7 +261,7 @@ def answer(id: str, tenant: str, said: AnswerRow, at: datetime, grant: GrantRow 
     rows = yield (
         "UPDATE approvals SET state = :state, answered_by = :answered_by, answered_through = :answered_through, "
         "answer_reason = :answer_reason, edited = :edited, edited_hash = :edited_hash, answered_at = :moment, "
-        "used_by = :used_by, used_at = :used_at, sealed = NULL "
+        "used_by = :used_by, used_at = :used_at, sealed = NULL, user_words = NULL "
         "WHERE id = :id AND tenant_id = :tenant AND state = 'waiting' AND expires_at > :moment RETURNING id",
         {**said._asdict(), "id": id, "tenant": tenant, "moment": at, "used_at": at if said.used_by else None},
     )
@@ -244,7 +282,7 @@ def use(id: str, tenant: str, call_id: str, at: datetime) -> Transaction[bool]:
 def withdraw(id: str, tenant: str, at: datetime) -> Transaction[bool]:
     """Ends a question, whether it waits or was approved and not used; False if it was over."""
     return is_any(
-        "UPDATE approvals SET expires_at = :moment, sealed = NULL WHERE id = :id AND tenant_id = :tenant "
+        "UPDATE approvals SET expires_at = :moment, sealed = NULL, user_words = NULL WHERE id = :id AND tenant_id = :tenant "
         "AND state IN ('waiting', 'approved') AND expires_at > :moment RETURNING id",
         {"id": id, "tenant": tenant, "moment": at},
     )
@@ -281,7 +319,9 @@ STATE_SQL = {
     "rejected": "state = 'rejected'",
     "used": "state = 'used'",
     "expired": "state IN ('waiting', 'approved') AND expires_at <= :moment",
+    "over": "(state IN ('rejected', 'used', 'approved') OR expires_at <= :moment)",
 }
+"""By state of a question; `over`: all that no longer wait."""
 
 
 def listed(
@@ -293,18 +333,32 @@ def listed(
     *,
     tool: str | None = None,
     user: str | None = None,
+    newest: bool = False,
 ) -> Transaction[list[ApprovalRow]]:
-    """Questions of a tenant or of all (None), oldest first: those in one state (see STATE_SQL), or all; about one tool, and
-    asked by one user, or by any; from the start, or those after one, given by its instant and id."""
+    """Questions of a tenant or of all (None), oldest first, or `newest`: those in one state (see STATE_SQL), or all; about
+    one tool, and asked by one user, or by any; from the start, or those after one, given by its instant and id."""
     chosen = [STATE_SQL[state] if state is not None else "TRUE", _owned(tenant)]
     values: dict[str, Any] = {"moment": at, "most": most, "tenant": tenant, "tool": tool, "user": user}
     chosen += ["tool_name = :tool"] if tool is not None else []
     chosen += ["user_id = :user"] if user is not None else []
     if since is not None:
-        chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
+        beyond = "<" if newest else ">"
+        chosen.append(f"(created_at {beyond} :since OR (created_at = :since AND id {beyond} :last))")
         values["since"], values["last"] = since
-    where = f"WHERE {' AND '.join(chosen)} ORDER BY created_at, id LIMIT :most"
-    return select(ApprovalRow, "approvals", where, values)
+    order = "created_at DESC, id DESC" if newest else "created_at, id"
+    return select(ApprovalRow, "approvals", f"WHERE {' AND '.join(chosen)} ORDER BY {order} LIMIT :most", values)
+
+
+def last_answers(tenant: str, tool: str, but: str, most: int, user: str | None = None) -> Transaction[list[ApprovalRow]]:
+    """The questions about a tool that people answered last, newest first, `but` for one; of one user, or of all."""
+    mine = "" if user is None else "AND user_id = :user "
+    return select(
+        ApprovalRow,
+        "approvals",
+        "WHERE tenant_id = :tenant AND tool_name = :tool AND id <> :but AND state IN ('approved', 'rejected', 'used') "
+        f"AND answered_at IS NOT NULL {mine}ORDER BY answered_at DESC, id LIMIT :most",
+        {"tenant": tenant, "tool": tool, "but": but, "user": user, "most": most},
+    )
 
 
 def ids(table: Literal["approvals", "grants"], tenant: str | None, beginning: str) -> Transaction[list[tuple[str, str]]]:
@@ -316,6 +370,24 @@ def ids(table: Literal["approvals", "grants"], tenant: str | None, beginning: st
         {"tenant": tenant, "beginning": beginning, "length": len(beginning)},
     )
     return [(id, owner) for id, owner in rows]
+
+
+class WaitingQuestions(NamedTuple):
+    """The questions that wait for an answer."""
+
+    number: int
+    oldest: datetime | None
+    """When the first of them was asked; None: there is none."""
+
+
+def all_waiting(at: datetime, tenant: str | None, user: str | None) -> Transaction[WaitingQuestions]:
+    """Counts the questions that wait: of a tenant or of all, and asked by one user or by any."""
+    asked = "" if user is None else " AND user_id = :user"
+    [(count, oldest)] = yield (
+        f"SELECT count(*), min(created_at) FROM approvals WHERE {STATE_SQL['waiting']} AND {_owned(tenant)}{asked}",
+        {"moment": at, "tenant": tenant, "user": user},
+    )
+    return WaitingQuestions(int(count), None if oldest is None else moment(oldest))
 
 
 def waiting(at: datetime) -> Transaction[dict[str, int]]:

@@ -1,5 +1,6 @@
 """Reading the audit log: audit_log, written by the backends' own way in."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from toolgate.store.chain import LinkedRow, LogVerdict, Verifier
@@ -55,8 +56,28 @@ def of_call(call_id: str) -> Transaction[Rows]:
     return rows if len({row[3] for row in rows}) == 1 else []
 
 
+def tenants(limit: int) -> Transaction[list[str]]:
+    """The tenants that have rows, by name. Each is one step along the index, however many rows it has."""
+    return column(
+        "WITH RECURSIVE found(tenant, place) AS (SELECT MIN(tenant), 1 FROM audit_log UNION ALL "
+        "SELECT (SELECT MIN(tenant) FROM audit_log WHERE tenant > found.tenant), place + 1 FROM found "
+        "WHERE tenant IS NOT NULL AND place < :most) SELECT tenant FROM found WHERE tenant IS NOT NULL AND tenant <> ''",
+        {"most": limit},
+    )
+
+
 def hash_at(seq: int) -> Transaction[str | None]:
     return value("SELECT hash FROM audit_log WHERE seq = :seq", {"seq": seq})
+
+
+def hashes_at(numbers: Iterable[int]) -> Transaction[dict[int, str]]:
+    """The hashes of those of these rows that there are."""
+    found = {}
+    for seq in numbers:
+        digest = yield from hash_at(seq)
+        if digest is not None:
+            found[seq] = digest
+    return found
 
 
 def of_request(request_id: str, tenant: str | None = None) -> Transaction[list[str]]:

@@ -1,4 +1,4 @@
-"""Budgets, and what was used: budgets, and the view tool_usage of the audit log. `spending` keeps what is spent of them."""
+"""Budgets, and what was used: budgets, and the counts of calls. `spending` keeps what is spent of budgets."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import orjson
 
+from toolgate.store.call_counts import CountFilter, counts
 from toolgate.store.catalog import changed
 from toolgate.store.database import Transaction, now
 from toolgate.store.reservations import MAX_ACCOUNT_NANO, AccountBalance
@@ -17,15 +18,6 @@ UsageBy = Literal["day", "tool", "user"]
 
 EACH = "*"
 """In a budget: whichever there are, each on its own."""
-BUCKET = 15 * 60 * 1_000_000
-"""Microseconds in a quarter of an hour: every time zone's midnight is at the beginning of one."""
-_GROUPS: dict[By, tuple[str, str]] = {
-    "tool": ("NULL", "tool_name"),
-    "user": ("tenant_id", "user_id"),
-    "persona": ("NULL", "persona_id"),
-    "tenant": ("NULL", "tenant_id"),
-    "day": ("NULL", f"at / {BUCKET}"),
-}
 
 
 class BudgetRow(NamedTuple):
@@ -51,7 +43,7 @@ class CostLine(NamedTuple):
     """The cost of some calls together."""
 
     name: str | None
-    """The tool, user, persona or tenant; or the first quarter of an hour since 1970 of what is summed."""
+    """The tool, user, persona, tenant or day."""
     tenant: str | None
     calls: int
     nano: int
@@ -61,7 +53,7 @@ class UsageLine(NamedTuple):
     """Calls that ended, counted together."""
 
     name: str | None
-    """The tool or user; or the first quarter of an hour since 1970 of what is counted."""
+    """The tool, user or day."""
     tenant: str | None
     calls: int
     successes: int
@@ -176,49 +168,27 @@ def _accounts_of(budget: str) -> str:
 # -- reading
 
 
-def holdings_of(budgets: Iterable[tuple[str, str]]) -> Transaction[list[AccountBalance]]:
+BUDGETS_A_QUERY = 200
+"""Conditions on budgets that one query takes: SQLite nests at most a thousand."""
+
+
+def holdings_of(budgets: Sequence[tuple[str, str]]) -> Transaction[list[AccountBalance]]:
     """The balances of all accounts of budgets: (budget, first day of the period)."""
     found: dict[str, AccountBalance] = {}
-    for budget, starts in budgets:
-        rows = yield from select(
-            AccountBalance,
-            "spending",
-            "WHERE account LIKE :accounts AND starts >= :starts ORDER BY account, starts",
-            {"accounts": _accounts_of(budget), "starts": starts},
-        )
+    for begin in range(0, len(budgets), BUDGETS_A_QUERY):
+        some = budgets[begin : begin + BUDGETS_A_QUERY]
+        chosen = " OR ".join(f"(account LIKE :account{at} AND starts >= :starts{at})" for at in range(len(some)))
+        given = {f"account{at}": _accounts_of(budget) for at, (budget, _) in enumerate(some)}
+        given |= {f"starts{at}": starts for at, (_, starts) in enumerate(some)}
+        rows = yield from select(AccountBalance, "spending", f"WHERE {chosen} ORDER BY account, starts", given)
         found.update({row.account: row for row in rows})
     return list(found.values())
 
 
-def usage(by: By, since: datetime, tenant: str | None = None) -> Transaction[list[CostLine]]:
-    """Counts the calls that ran since then, and what they cost."""
-    whose, name = _GROUPS[by]
-    where = "at >= :since" if tenant is None else "at >= :since AND tenant_id = :tenant"
-    rows = yield (
-        f"SELECT {whose} AS whose, {name} AS name, "
-        "SUM(CASE WHEN feature_code = 'tool_invocations' THEN quantity ELSE 0 END), "
-        "SUM(CASE WHEN feature_code = 'tool_cost' THEN quantity ELSE 0 END) "
-        f"FROM tool_usage WHERE {where} GROUP BY whose, name",
-        {"since": int(since.timestamp() * 1_000_000), "tenant": tenant},
-    )
-    return [CostLine(None if row[1] is None else str(row[1]), row[0], int(row[2]), int(row[3])) for row in rows]
-
-
-def calls_ended(
-    by: UsageBy, since: datetime, tenant: str | None = None, user: str | None = None
-) -> Transaction[list[UsageLine]]:
-    """Counts the calls that ended since then, and how: of a tenant, and of a user of it, or of all."""
-    whose, name = _GROUPS[by]
-    chosen = ["at >= :since"]
-    chosen += ["tenant_id = :tenant"] if tenant is not None else []
-    chosen += ["user_id = :user"] if user is not None else []
-    counts = ", ".join(
-        f"SUM(CASE WHEN status IN ({states}) THEN 1 ELSE 0 END)"
-        for states in ("'success'", "'failure', 'timeout'", "'denied'")
-    )
-    rows = yield (
-        f"SELECT {name} AS name, {whose} AS whose, COUNT(*), {counts}, SUM(nano), SUM(tokens) FROM call_usage "
-        f"WHERE {' AND '.join(chosen)} GROUP BY whose, name",
-        {"since": int(since.timestamp() * 1_000_000), "tenant": tenant, "user": user},
-    )
-    return [UsageLine(None if row[0] is None else str(row[0]), row[1], *(int(count) for count in row[2:])) for row in rows]
+def usage_of_tenants(tenants: Iterable[str], since: int, until: int) -> Transaction[list[CostLine]]:
+    """Counts the calls that ran from one day to another (seconds since 1970), by tenant and persona: a line has its name."""
+    lines: list[CostLine] = []
+    for tenant in tenants:
+        found = yield from counts(CountFilter(tenant=tenant), since, until, by="persona", statuses=False)
+        lines += [CostLine(one.name or None, tenant, one.ran, one.nano) for one in found if one.ran or one.nano]
+    return lines

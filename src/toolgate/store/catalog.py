@@ -1,14 +1,17 @@
 """The catalog of tools and the flags on it: tool_catalog, tenant_tool_flags, persona_tool_restrictions, dynamic_tools."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import orjson
 
 from toolgate.store.database import Transaction, now
-from toolgate.store.sql import insert, is_any, select, upsert, value
+from toolgate.store.sql import insert, is_any, select, select_one, upsert, value
 
 BATCH = 200
+REGISTRATION_WINDOW = timedelta(hours=1)
 GLOBAL_DENY = "global_tool_deny"
 PolicyList = Literal["global_tool_deny", "code_execution_restricted_tenants"]
 FlaggedFor = Literal["tenant", "persona", "everybody"]
@@ -40,6 +43,23 @@ class DynamicRow(NamedTuple):
     input_schema: str
     definition: str
     enabled: bool
+    registered_by_user: str | None = None
+    registered_door: str | None = None
+
+
+class RegistrationLimits(NamedTuple):
+    """The most that a tenant may register."""
+
+    tools: int
+    per_hour: int
+
+
+class RegistrationRefused(Exception):
+    """The store does not take a registration."""
+
+    def __init__(self, reason: Literal["taken", "tools", "per_hour"]) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class FlagRow(NamedTuple):
@@ -72,6 +92,8 @@ class Flags(msgspec.Struct):
     """Tools denied to everybody, and why."""
     restricted_tenants: dict[str, str] = msgspec.field(default_factory=dict)
     """Tenants that may not execute code, and why."""
+    allow_lists: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """By tenant, the allow list as a document."""
 
 
 def known_tools() -> Transaction[dict[str, tuple[str, int | None]]]:
@@ -128,6 +150,8 @@ def flags() -> Transaction[Flags]:
     for listed, member, reason in (yield "SELECT list, member, reason FROM policy_lists", {}):
         members = read.global_deny if listed == GLOBAL_DENY else read.restricted_tenants
         members[member] = reason or ""
+    rows = yield "SELECT tenant_id, document FROM tenant_allow_lists", {}
+    read.allow_lists = {tenant: orjson.loads(document) for tenant, document in rows}
     return read
 
 
@@ -216,14 +240,52 @@ def set_member(policy_list: PolicyList, member: str, listed: bool, reason: str |
     yield from changed()
 
 
-def add_dynamic(row: DynamicRow) -> Transaction[None]:
-    yield insert("dynamic_tools", {**row._asdict(), "created_at": now()})
+def set_allow_list(tenant: str, document: dict[str, Any] | None) -> Transaction[None]:
+    """Gives a tenant an allow list; None: takes it away."""
+    if document is None:
+        yield "DELETE FROM tenant_allow_lists WHERE tenant_id = :tenant", {"tenant": tenant}
+    else:
+        row = {"tenant_id": tenant, "document": orjson.dumps(document).decode(), "updated_at": now()}
+        yield upsert("tenant_allow_lists", row, ("tenant_id",))
     yield from changed()
+
+
+def add_dynamic(row: DynamicRow, limits: RegistrationLimits | None = None, *, replace: bool = False) -> Transaction[None]:
+    """Puts a tool that was registered at run time on record. Raises RegistrationRefused if its tenant has the name and it is
+    not to be replaced, or has registered too many. The first statement locks: two processes do this one after the other."""
+    yield from changed()
+    tenant, at = row.registered_by_tenant, now()
+    key = {"tenant": tenant, "name": row.name}
+    is_there = yield from is_any("SELECT 1 FROM dynamic_tools WHERE registered_by_tenant = :tenant AND name = :name", key)
+    if is_there and not replace:
+        raise RegistrationRefused("taken")
+    if limits is not None:
+        yield from _check_limits(tenant, limits, at, is_new=not is_there)
+    yield insert("tool_registrations", {"tenant_id": tenant, "created_at": at})
+    values = {**row._asdict(), "created_at": at, "updated_at": at}
+    kept = ("name", "registered_by_tenant", "created_at")
+    yield upsert("dynamic_tools", values, ("registered_by_tenant", "name"), [name for name in values if name not in kept])
+
+
+def _check_limits(tenant: str, limits: RegistrationLimits, at: datetime, *, is_new: bool) -> Transaction[None]:
+    since = {"tenant": tenant, "since": at - REGISTRATION_WINDOW}
+    yield "DELETE FROM tool_registrations WHERE tenant_id = :tenant AND created_at < :since", since
+    made = yield from value("SELECT count(*) FROM tool_registrations WHERE tenant_id = :tenant", {"tenant": tenant})
+    if int(made) >= limits.per_hour:
+        raise RegistrationRefused("per_hour")
+    held = yield from value("SELECT count(*) FROM dynamic_tools WHERE registered_by_tenant = :tenant", {"tenant": tenant})
+    if is_new and int(held) >= limits.tools:
+        raise RegistrationRefused("tools")
 
 
 def remove_dynamic(name: str, tenant: str) -> Transaction[None]:
     yield "DELETE FROM dynamic_tools WHERE name = :name AND registered_by_tenant = :tenant", {"name": name, "tenant": tenant}
     yield from changed()
+
+
+def dynamic_tool(name: str, tenant: str) -> Transaction[DynamicRow | None]:
+    where = "WHERE name = :name AND registered_by_tenant = :tenant"
+    return select_one(DynamicRow, "dynamic_tools", where, {"name": name, "tenant": tenant})
 
 
 def dynamic_tools() -> Transaction[list[DynamicRow]]:

@@ -11,6 +11,8 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+import orjson
+
 from toolgate.errors import StoreError
 
 try:
@@ -27,7 +29,19 @@ SQLITE_FILES = ("", "-wal", "-shm", "-journal")
 LEFTOVER_SUFFIXES = ("-wal", "-journal")
 LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
+DEMO_MARK = "demo.json"
+"""The file in a data folder that says that what it holds is demo content: `{"state": "filling"}`, then `complete`."""
+
 logger = logging.getLogger("toolgate.store")
+
+
+def demo_state(folder: Path) -> str | None:
+    """Gives what the mark of a data folder says of its demo content: `filling` or `complete`; None: it holds none."""
+    try:
+        said = orjson.loads((folder / DEMO_MARK).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return str(said.get("state")) if isinstance(said, dict) else None
 
 
 def make_home(folder: Path) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from toolgate.store.database import Rows, Transaction
-from toolgate.store.sql import columns, insert, is_any, made, select, value
+from toolgate.store.sql import columns, containing, insert, is_any, made, select, value
 
 OWN = "tenant_id = :tenant AND persona_id = :persona"
 REPLACED = f"{OWN} AND created_by = :user AND (sha256 = :sha256 OR origin = :origin)"
@@ -173,11 +173,10 @@ def mentioning(shelf: Shelf, words: Sequence[str], most: int) -> Transaction[lis
     """Passages of a shelf in which one of these words stands, by document and number: at most so many for each word."""
     found: dict[tuple[str, int], None] = {}
     for word in words:
-        pattern = "".join(f"\\{char}" if char in "\\%_" else char for char in word.lower())
         rows = yield (
             "SELECT p.document_id, p.number FROM document_passages p JOIN documents d ON d.id = p.document_id "
             f"WHERE {OWN} AND lower(p.text) LIKE :pattern ESCAPE '\\' ORDER BY p.document_id, p.number LIMIT :most",
-            {**shelf._asdict(), "pattern": f"%{pattern}%", "most": most},
+            {**shelf._asdict(), "pattern": containing(word), "most": most},
         )
         found.update(((document, number), None) for document, number in rows)
     return list(found)

@@ -1,6 +1,6 @@
 """Permissions that people gave ahead: grants, each with what it may cost and has cost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -31,9 +31,17 @@ class GrantRow(NamedTuple):
     uses: int = 0
     revoked_at: datetime | None = None
     revoked_by: str | None = None
+    args_hash: str | None = None
+    """Of the canonical arguments that it is for; None: whatever the arguments."""
+    arguments: str | None = None
+    max_uses: int | None = None
+    run_id: str | None = None
+    """The run of an agent whose turns it is for; None: it is for any call."""
 
     def has_room(self, estimate: int) -> bool:
-        return self.cap is None or self.spent + estimate <= self.cap
+        """True if the cap and the number of calls have room for a call that may cost so much."""
+        within_cap = self.cap is None or self.spent + estimate <= self.cap
+        return within_cap and (self.max_uses is None or self.uses < self.max_uses)
 
 
 class GrantQuery(NamedTuple):
@@ -46,8 +54,11 @@ class GrantQuery(NamedTuple):
     workspace: str
     tool: str
     fingerprint: str
+    args_hash: str
     estimate: int
     at: datetime
+    run: str | None = None
+    """The run of an agent whose turn it is."""
 
 
 VALID = "revoked_at IS NULL AND expires_at > :moment AND created_at <= :soon"
@@ -70,25 +81,50 @@ def covering(wanted: GrantQuery) -> Transaction[list[GrantRow]]:
         "WHERE tenant_id = :tenant AND tool_name = :tool AND fingerprint = :fingerprint "
         "AND (persona_id IS NULL OR persona_id = :persona) AND (user_id IS NULL OR user_id = :user) "
         "AND (session_id IS NULL OR (session_id = :session AND workspace = :workspace)) "
+        "AND (args_hash IS NULL OR args_hash = :args_hash) AND (run_id IS NULL OR run_id = :run) "
         f"AND {VALID} ORDER BY expires_at, id",
         {**wanted._asdict(), **instants(wanted.at)},
     )
 
 
 def take(wanted: GrantQuery, honours: Callable[[str], bool]) -> Transaction[GrantRow | None]:
-    """Charges a call to a grant that covers it, of somebody whose grants do. The sum is checked in the statement that
-    raises it, so no number of callers gets past the cap."""
+    """Charges a call to a grant that covers it, of somebody whose grants do. The sum and the number of calls are checked in
+    the statement that raises them, so no number of callers gets past either."""
     for grant in (yield from covering(wanted)):
         if not honours(grant.granted_by):
             continue
         taken = yield (
             f"UPDATE grants SET spent = spent + :estimate, uses = uses + 1 WHERE id = :id AND {VALID} "
-            f"AND (cap IS NULL OR spent + :estimate <= cap) RETURNING {columns(GrantRow)}",
+            "AND (cap IS NULL OR spent + :estimate <= cap) AND (max_uses IS NULL OR uses < max_uses) "
+            f"RETURNING {columns(GrantRow)}",
             {"id": grant.id, "estimate": wanted.estimate, **instants(wanted.at)},
         )
         if taken:
             return made(GrantRow, taken[0])
     return None
+
+
+def take_each(wanted: Sequence[GrantQuery], honours: Callable[[str], bool]) -> Transaction[list[GrantRow]]:
+    """Charges a call to grants of all for whom it is made, each grant once; none if one of them has none."""
+    taken: list[GrantRow] = []
+    for query in wanted:
+        if taken and {grant.id for grant in taken} & {grant.id for grant in (yield from covering(query))}:
+            continue
+        grant = yield from take(query, honours)
+        if grant is None:
+            for other in taken:
+                yield from put_back(other.id, query.estimate)
+            return []
+        taken.append(grant)
+    return taken
+
+
+def settle(id: str, estimate: int, actual: int) -> Transaction[None]:
+    """Counts what a call did cost in place of what it might have."""
+    yield (
+        "UPDATE grants SET spent = spent - :estimate + :actual WHERE id = :id",
+        {"id": id, "estimate": estimate, "actual": actual},
+    )
 
 
 def put_back(id: str, estimate: int) -> Transaction[None]:

@@ -11,12 +11,12 @@ import orjson
 from toolgate.model import Actor
 from toolgate.model.roles import Role
 from toolgate.store.catalog import changed
-from toolgate.store.database import Transaction, moment
-from toolgate.store.sql import insert, is_any, value
+from toolgate.store.database import Transaction, moment, now
+from toolgate.store.sql import containing, insert, is_any, value
 
 KEY_COLUMNS = (
-    "id, name, tenant_id, persona_id, user_id, scopes, roles, may_approve, created_by, created_at, expires_at, revoked_at, "
-    "revoked_by, last_used_at"
+    "id, name, tenant_id, persona_id, user_id, scopes, roles, may_approve, may_speak, created_by, created_at, expires_at, "
+    "revoked_at, revoked_by, last_used_at"
 )
 KeyState = Literal["valid", "expired", "revoked"]
 
@@ -31,6 +31,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[Role, ...]
     may_approve: bool
     """True if whoever sits at the client may approve its calls there. No role: it counts for the key's own calls alone."""
+    may_speak: bool = False
+    """True if whoever holds it may pass on what its user typed, as the user's own words."""
     created_by: str
     created_at: datetime
     expires_at: datetime | None = None
@@ -45,15 +47,15 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _key(row: tuple[Any, ...]) -> ApiKey:
-    id, name, tenant, persona, user, scopes, roles, may_approve, created_by, created, expires, revoked, revoked_by, used = (
-        row
-    )
+    id, name, tenant, persona, user, scopes, roles, *rest = row
+    may_approve, may_speak, created_by, created, expires, revoked, revoked_by, used = rest
     return ApiKey(
         id=id,
         name=name,
         actor=Actor(tenant, persona, user, tuple(orjson.loads(scopes))),
         roles=tuple(orjson.loads(roles)),
         may_approve=bool(may_approve),
+        may_speak=bool(may_speak),
         created_by=created_by,
         created_at=moment(created),
         expires_at=expires and moment(expires),
@@ -70,8 +72,8 @@ def add(key: ApiKey, secret_hash: str) -> Transaction[bool]:
         {
             "id": key.id, "name": key.name, "secret_hash": secret_hash, "tenant_id": key.actor.tenant,
             "persona_id": key.actor.persona, "user_id": key.actor.user, "scopes": orjson.dumps(key.actor.scopes).decode(),
-            "roles": orjson.dumps(key.roles).decode(), "may_approve": key.may_approve, "created_by": key.created_by,
-            "created_at": key.created_at, "expires_at": key.expires_at,
+            "roles": orjson.dumps(key.roles).decode(), "may_approve": key.may_approve, "may_speak": key.may_speak,
+            "created_by": key.created_by, "created_at": key.created_at, "expires_at": key.expires_at,
         },
     )  # fmt: skip
     return is_any(f"{sql} ON CONFLICT (tenant_id, name) WHERE revoked_at IS NULL DO NOTHING RETURNING id", row)
@@ -83,12 +85,30 @@ def find(id: str) -> Transaction[tuple[ApiKey, str] | None]:
     return (_key(rows[0][:-1]), rows[0][-1]) if rows else None
 
 
+STATE_SQL: dict[KeyState, str] = {
+    "valid": "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :moment)",
+    "expired": "revoked_at IS NULL AND expires_at <= :moment",
+    "revoked": "revoked_at IS NOT NULL",
+}
+
+
 def listed(
-    tenant: str | None = None, *, most: int | None = None, since: tuple[datetime, str] | None = None
+    tenant: str | None = None,
+    *,
+    most: int | None = None,
+    since: tuple[datetime, str] | None = None,
+    state: KeyState | None = None,
+    named: str | None = None,
 ) -> Transaction[list[ApiKey]]:
-    """All keys, or those of a tenant; oldest first. At most so many, and after one that is given by its instant and id."""
-    values: dict[str, Any] = {"tenant": tenant, "most": most}
+    """All keys, or those of a tenant, in a state, and with a text in their name; oldest first. At most so many, and after
+    one that is given by its instant and id."""
+    values: dict[str, Any] = {"tenant": tenant, "most": most, "moment": now()}
     chosen = ["TRUE" if tenant is None else "tenant_id = :tenant"]
+    if state is not None:
+        chosen.append(STATE_SQL[state])
+    if named is not None:
+        chosen.append(r"lower(name) LIKE :named ESCAPE '\'")
+        values["named"] = containing(named)
     if since is not None:
         chosen.append("(created_at > :since OR (created_at = :since AND id > :last))")
         values["since"], values["last"] = since

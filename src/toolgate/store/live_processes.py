@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from uuid_utils import uuid7
 
 from toolgate.errors import StoreError
-from toolgate.store.database import Store, Transaction, now
+from toolgate.store.database import Store, Transaction, moment, now
 from toolgate.store.sql import upsert, value
 from toolgate.tasks import repeat, start_task
 
@@ -30,8 +31,8 @@ logger = logging.getLogger("toolgate.store")
 
 def alive_since(seconds: float) -> dict[str, Any]:
     """Between when and when a living one was seen. One seen in the future had a wrong clock, and may have died long ago."""
-    moment, lease = now(), timedelta(seconds=seconds)
-    return {"alive_since": moment - lease, "alive_until": moment + lease}
+    at, lease = now(), timedelta(seconds=seconds)
+    return {"alive_since": at - lease, "alive_until": at + lease}
 
 
 def awake() -> float:
@@ -52,6 +53,29 @@ def served_at(seconds: float) -> Transaction[str | None]:
         "ORDER BY id DESC LIMIT 1",
         alive_since(seconds),
     )
+
+
+class LiveProcess(NamedTuple):
+    """A process that works on this database."""
+
+    id: str
+    seen_at: datetime
+    url: str | None
+    """The address at which it serves HTTP, if it does."""
+
+    @property
+    def started_at(self) -> datetime:
+        """The time at which its id was made."""
+        return datetime.fromtimestamp((UUID(self.id).int >> 80) / 1000, UTC)
+
+
+def living(seconds: float) -> Transaction[list[LiveProcess]]:
+    """The processes that are alive, oldest first."""
+    rows = yield (
+        "SELECT id, seen_at, url FROM processes WHERE seen_at > :alive_since AND seen_at < :alive_until ORDER BY id",
+        alive_since(seconds),
+    )
+    return [LiveProcess(row[0], moment(row[1]), row[2]) for row in rows]
 
 
 def gone(process: str) -> Transaction[None]:

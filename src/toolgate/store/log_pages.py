@@ -19,6 +19,8 @@ MAX_WALKED = 1_000
 SLACK = 120_000_000
 """Microseconds. Rows stand in the order in which they were written. The times in them differ from that by less than this."""
 LAST = 2**63 - 1
+DEFAULT_DOOR = "python"
+"""The door that records do not name."""
 
 
 class LogFilter(NamedTuple):
@@ -28,6 +30,7 @@ class LogFilter(NamedTuple):
     tool: str | None = None
     status: str | None = None
     kind: str | None = None
+    user: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -36,11 +39,15 @@ class CallFilter(NamedTuple):
     """The calls that are wanted; None: whatever they have there."""
 
     tenant: str | None = None
+    id: str | None = None
+    """A beginning of the id."""
     user: str | None = None
     tool: str | None = None
     status: str | None = None
     code: str | None = None
     persona: str | None = None
+    door: str | None = None
+    tier: str | None = None
     session: str | None = None
     request_id: str | None = None
     parent: str | None = None
@@ -57,7 +64,7 @@ class LogPage(NamedTuple):
 
 Index = tuple[list[str], frozenset[str]]
 """The conditions of the index that rows are walked along, and the filters that these are."""
-BODY_FIELDS = frozenset({"user", "code", "persona", "session", "request_id", "parent"})
+BODY_FIELDS = frozenset({"user", "code", "persona", "door", "tier", "session", "request_id", "parent"})
 
 
 def rows(wanted: LogFilter, before: int | None, limit: int) -> Transaction[LogPage]:
@@ -73,7 +80,11 @@ def rows(wanted: LogFilter, before: int | None, limit: int) -> Transaction[LogPa
 def calls(wanted: CallFilter, before: int | None, limit: int) -> Transaction[LogPage]:
     """The end records of up to `limit` calls before a number; None: the last ones."""
     given = _given(wanted)
-    if "parent" in given:
+    if "id" in given:
+        # Ids begin with their time, so a short beginning may be that of many: those after the first ones are not looked at.
+        inner = f"SELECT seq FROM audit_log WHERE call_id >= :id AND call_id < :past ORDER BY call_id LIMIT {MAX_WALKED}"
+        index = [f"seq IN (SELECT seq FROM ({inner}) AS begun)"], frozenset({"id"})
+    elif "parent" in given:
         index = ["seq IN (SELECT seq FROM call_parents WHERE parent_id = :parent)"], frozenset({"parent"})
     elif "request_id" in given:
         index = ["seq IN (SELECT seq FROM call_requests WHERE request_id = :request_id)"], frozenset({"request_id"})
@@ -84,6 +95,22 @@ def calls(wanted: CallFilter, before: int | None, limit: int) -> Transaction[Log
     else:
         index = _column_index(given)
     return (yield from _page("call_ends", index, given, before, limit))
+
+
+def calls_within(call_id: str, tenant: str, levels: int, limit: int) -> Transaction[Rows]:
+    """The end records of the calls that a call made, of those that these made, and so on, level by level, oldest first."""
+    found: Rows = []
+    columns, parents = ", ".join(LOG_COLUMNS), [call_id]
+    while parents and levels and len(found) < limit:
+        named = {f"parent{number}": id for number, id in enumerate(parents)}
+        made = f"SELECT seq FROM call_parents WHERE parent_id IN ({', '.join(f':{name}' for name in named)})"
+        where = f"tenant = :tenant AND seq IN ({made})"
+        rows = yield (
+            f"SELECT {columns} FROM call_ends WHERE {where} ORDER BY seq LIMIT {limit - len(found):d}",
+            {"tenant": tenant, **named},
+        )
+        found, parents, levels = [*found, *rows], [row[3] for row in rows], levels - 1
+    return found
 
 
 def _column_index(given: Mapping[str, Any]) -> Index:
@@ -122,7 +149,9 @@ def _page(table: str, index: Index, given: Mapping[str, Any], before: int | None
 def _filters(rest: Mapping[str, Any]) -> Iterator[str]:
     """Conditions that are looked at row by row. What a body holds is looked for as text; found rows are read."""
     for name in rest:
-        if name in BODY_FIELDS:
+        if name == "door" and rest[name] == DEFAULT_DOOR:
+            yield "1 = 1"  # records do not name it: found rows are read
+        elif name in BODY_FIELDS:
             yield rf"body LIKE :{name}_part ESCAPE '\'"
         elif name in ("since", "until"):
             yield "at >= :since" if name == "since" else "at < :until"
@@ -138,13 +167,17 @@ def _fits(body: str, rest: Mapping[str, Any]) -> bool:
         content = orjson.loads(body)
     except orjson.JSONDecodeError:  # somebody changed it: `verify` tells
         return False
-    return isinstance(content, dict) and all(content.get(name) == part for name, part in wanted.items())
+    return isinstance(content, dict) and all(
+        content.get(name, DEFAULT_DOOR if name == "door" else None) == part for name, part in wanted.items()
+    )
 
 
 def _values(given: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, part in given.items():
         values[name] = _micros(part) if isinstance(part, datetime) else part
+        if name == "id":
+            values["past"] = part + "\x7f"
         if name in BODY_FIELDS:
             text = orjson.dumps(part).decode()
             values[f"{name}_text"] = text

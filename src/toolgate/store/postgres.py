@@ -15,9 +15,9 @@ import asyncpg
 from toolgate.errors import StoreError
 from toolgate.store import call_details, migrate
 from toolgate.store.chain import START, Head, HeadFile
-from toolgate.store.database import LOG_COLUMNS, LogRecord, Transaction
+from toolgate.store.database import LOG_COLUMNS, Transaction
 from toolgate.store.sql import value
-from toolgate.store.writer import WRITER_CLOSE_SECONDS, Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all
+from toolgate.store.writer import WRITER_CLOSE_SECONDS, Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all, rows_of
 from toolgate.tasks import start_task
 
 T = TypeVar("T")
@@ -145,14 +145,18 @@ class PostgresStore(LoggedStore):
                 server_settings={"synchronous_commit": "on"},  # whatever the server's default is
             )
         answers: Answers = [(item.done, None, None) for item in batch if isinstance(item, AwaitedWrite)]
+        fresh = rows_of(batch) if self._unsure is None else None  # before the lock, for which other processes wait
+        if fresh == []:
+            return answers
         async with self._log.transaction():
             await self._log.execute("SELECT pg_advisory_xact_lock($1)", LOG_LOCK)
-            records = await self._not_yet_written(batch)
-            if not records:
-                return answers
+            if fresh is None:  # the lock is the proof that the connection that was lost has ended what it did
+                fresh = rows_of(await self._not_yet_written(batch))
+                if not fresh:
+                    return answers
             found = await self._log.fetchrow("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
             before = Head(*found) if found else START
-            linked, details, head = link_all(before, records)
+            linked, details, head = link_all(before, fresh)
             await self._log.copy_records_to_table("audit_log", records=linked, columns=LOG_COLUMNS)
             if details:
                 rows = call_details.with_totals(details, await _drive(self._log, call_details.last_total()))
@@ -165,8 +169,8 @@ class PostgresStore(LoggedStore):
             self._head_file.try_to_note(head, known.get)
         return answers
 
-    async def _not_yet_written(self, batch: list[QueuedWrite]) -> list[LogRecord]:
-        """The records of a batch, without those of the last one if it was committed after all: when a connection is lost
+    async def _not_yet_written(self, batch: list[QueuedWrite]) -> list[QueuedWrite]:
+        """Gives what is in a batch, without those of the last one if it was committed after all: when a connection is lost
         while it commits, only the log can tell."""
         written: set[int] = set()
         if self._unsure is not None:
@@ -174,8 +178,7 @@ class PostgresStore(LoggedStore):
             if await self._log.fetchval("SELECT hash FROM audit_log WHERE seq = $1", head.seq) == head.hash:
                 written = {id(item) for item in items}
             self._unsure = None
-        records = (item.record if isinstance(item, AwaitedWrite) else item for item in batch if id(item) not in written)
-        return [record for record in records if record is not None]
+        return [item for item in batch if id(item) not in written]
 
     async def _noted_before(self) -> dict[int, str]:
         """Reads the hashes where heads were noted last: asked within the transaction, for after it nothing may fail."""

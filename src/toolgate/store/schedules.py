@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from toolgate.store import jobs
 from toolgate.store.database import Transaction, moment
 from toolgate.store.jobs import UNSETTLED, JobRow
-from toolgate.store.sql import insert, is_any, made, select, select_one, value
+from toolgate.store.sql import containing, insert, is_any, made, select, select_one, value
 
 OWN = "tenant_id = :tenant AND user_id = :user"
 
@@ -85,14 +85,24 @@ def named(name: str, tenant: str, user: str) -> Transaction[ScheduleRow | None]:
 
 
 def listed(
-    tenant: str, owner: tuple[str, str | None] | None, most: int, after: str | None = None
+    tenant: str,
+    owner: tuple[str, str | None] | None,
+    most: int,
+    after: str | None = None,
+    *,
+    state: str | None = None,
+    named: str | None = None,
 ) -> Transaction[list[ScheduleRow]]:
-    """The schedules of a user in the role of a persona, or of all users of a tenant, oldest first; those after an id, if one
-    is given."""
+    """The schedules of a user in the role of a persona, or of all users of a tenant, oldest first; those after an id, in a
+    state, and with a text in their name, if one is given."""
     chosen = "tenant_id = :tenant" if owner is None else f"{OWN} AND coalesce(persona_id, '') = :persona"
     values: dict[str, Any] = {"tenant": tenant, "most": most, "after": after or ""}
     if owner is not None:
         values |= {"user": owner[0], "persona": owner[1] or ""}
+    if state is not None:
+        chosen, values["state"] = f"{chosen} AND state = :state", state
+    if named is not None:
+        chosen, values["named"] = rf"{chosen} AND lower(name) LIKE :named ESCAPE '\'", containing(named)
     return select(ScheduleRow, "schedules", f"WHERE {chosen} AND id > :after ORDER BY id LIMIT :most", values)
 
 

@@ -52,6 +52,12 @@ def is_any(sql: str, values: Mapping[str, Any]) -> Transaction[bool]:
     return bool((yield sql, values))
 
 
+def containing(text: str) -> str:
+    """The pattern of LIKE, with the escape character `\\`, for what has a text in it; to be compared in small letters."""
+    plain = "".join(f"\\{char}" if char in "\\%_" else char for char in text.lower())
+    return f"%{plain}%"
+
+
 def columns(kind: type[R]) -> str:
     """The fields of a named tuple, for a SELECT."""
     return ", ".join(kind._fields)  # type: ignore[attr-defined]

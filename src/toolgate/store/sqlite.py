@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,8 +18,9 @@ from toolgate.store.audit_log import hash_at
 from toolgate.store.chain import START, Head, HeadFile
 from toolgate.store.data_folder import make_database_file
 from toolgate.store.database import Rows, Transaction
+from toolgate.store.read_queue import ReadQueue
 from toolgate.store.sql import value
-from toolgate.store.writer import Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all
+from toolgate.store.writer import Answers, AwaitedWrite, LoggedStore, QueuedWrite, link_all, rows_of
 from toolgate.threads import to_thread
 
 T = TypeVar("T")
@@ -28,11 +28,13 @@ CHUNKS = (3_600, 450, 64, 8, 1)
 """Rows that one INSERT takes. Few and large ones, because sqlite3 gives up the interpreter's lock at each, and a thread
 that wants it back from a busy one waits 5 ms."""
 BUSY_SECONDS = 30
-PRAGMAS = (
+CACHE = "cache_size = -16000"
+"""16 MB, of each connection: with the 2 MB of SQLite's own choice, a page of the console reads most of its pages anew."""
+PRAGMAS: tuple[str, ...] = (
     "journal_mode = WAL",
     "synchronous = FULL",  # a commit is on disk when it returns; grouped, that costs little
     "wal_autocheckpoint = 4000",  # 16 MB between the copies of the log into the database
-    "cache_size = -16000",  # 16 MB
+    CACHE,
     "foreign_keys = ON",
     f"busy_timeout = {BUSY_SECONDS * 1000}",
 )
@@ -46,7 +48,7 @@ class SqliteStore(LoggedStore):
         self._path = path
         self._head_file = head_file
         super().__init__("sqlite")
-        self._reader = ThreadPoolExecutor(1, "toolgate-sqlite-read") if path else None
+        self._reads: ReadQueue | None = None
         self._connection: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
 
@@ -55,6 +57,7 @@ class SqliteStore(LoggedStore):
     async def start(self) -> None:
         if self._path is not None:
             await to_thread(make_database_file, self._path)
+            self._reads = ReadQueue("toolgate-sqlite-read", self._read, asyncio.get_running_loop())
         self._connection = await to_thread(self._open)
         self._start_writer()
 
@@ -62,11 +65,8 @@ class SqliteStore(LoggedStore):
         try:
             await self._close_writer()
         finally:
-            if self._reader is not None:
-                if self._reading is not None:
-                    await asyncio.get_running_loop().run_in_executor(self._reader, self._reading.close)
-                    self._reading = None
-                self._reader.shutdown()
+            if self._reads is not None:
+                await self._reads.close(self._stop_reading)
 
     def _let_go(self) -> None:
         if self._connection is not None:
@@ -116,6 +116,7 @@ class SqliteStore(LoggedStore):
         connection = self._connection
         assert connection is not None
         answers: Answers = []
+        rows = rows_of(batch)
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -124,8 +125,7 @@ class SqliteStore(LoggedStore):
                 for item in batch:
                     if isinstance(item, AwaitedWrite):
                         answers.append(_alone(connection, item) if item.transaction else (item.done, None, None))
-                records = (item.record if isinstance(item, AwaitedWrite) else item for item in batch)
-                linked, details, head = link_all(before, (record for record in records if record is not None))
+                linked, details, head = link_all(before, rows)
                 _insert(connection, "audit_log", linked)
                 if details:
                     total = _drive(connection, call_details.last_total())
@@ -148,16 +148,17 @@ class SqliteStore(LoggedStore):
         return result
 
     async def read(self, transaction: Transaction[T]) -> T:
-        if self._reader is None:
+        if self._path is None:
             return await self.transact(transaction)
-        return await asyncio.get_running_loop().run_in_executor(self._reader, self._read, transaction)
+        if self._reads is None:
+            raise StoreError("The store is closed.")
+        return await self._reads.put(transaction)
 
     def _read(self, transaction: Transaction[T]) -> T:
         try:
             if self._reading is None:
-                self._reading = sqlite3.connect(
-                    str(self._path), isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
-                )
+                self._reading = self._open_file(str(self._path))
+                self._reading.execute(f"PRAGMA {CACHE}")
                 self._reading.execute("PRAGMA query_only = ON")
             self._reading.execute("BEGIN")
             try:
@@ -166,6 +167,11 @@ class SqliteStore(LoggedStore):
                 self._reading.rollback()
         except sqlite3.Error as error:
             raise _explain(str(self._path), error) from error
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
 
     async def ping(self) -> None:
         await self.read(value("SELECT count(*) FROM toolgate_schema"))

@@ -50,7 +50,8 @@ class AwaitedWrite(msgspec.Struct, frozen=True):
 
 
 QueuedWrite = LogRecord | AwaitedWrite
-Answers = list[tuple["asyncio.Future[Any]", Any, BaseException | None]]
+Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+Answers = list[Answer]
 
 
 def row_of(record: LogRecord) -> LogRow:
@@ -63,14 +64,24 @@ def row_of(record: LogRecord) -> LogRow:
         return time_ns() // 1000, "broken", "", "", "", "broken", body
 
 
-def link_all(head: Head, records: Iterable[LogRecord]) -> tuple[list[LinkedRow], list[Detail], Head]:
-    """The rows of records at the end of the chain, what is kept beside them, and the new end."""
+UnlinkedRow = tuple[LogRow, Any]
+"""A row, and what is kept beside it."""
+
+
+def rows_of(batch: "Iterable[QueuedWrite]") -> list[UnlinkedRow]:
+    """The rows of a batch. They are made before it has the database's lock, for which other processes wait."""
+    records = (item.record if isinstance(item, AwaitedWrite) else item for item in batch)
+    return [(row_of(record), getattr(record, "detail", None)) for record in records if record is not None]
+
+
+def link_all(head: Head, rows: Iterable[UnlinkedRow]) -> tuple[list[LinkedRow], list[Detail], Head]:
+    """Rows at the end of the chain, what is kept beside them, and the new end."""
     linked: list[LinkedRow] = []
     details: list[Detail] = []
-    for record in records:
-        linked.append(link(head, row_of(record)))
+    for row, kept in rows:
+        linked.append(link(head, row))
         head = Head(linked[-1][0], linked[-1][-1])
-        if (kept := getattr(record, "detail", None)) is not None:
+        if kept is not None:
             details.append((head.seq, linked[-1][1], kept))
     return linked, details, head
 
@@ -134,6 +145,8 @@ class LoggedStore(ABC):
         return self._wait_for(record)
 
     async def flush(self) -> None:
+        if self._asleep and not self._queue and not self._closing:
+            return  # the writer sleeps only when all that it was given is on disk
         await self._wait_for()
 
     def _wait_for(
@@ -250,7 +263,7 @@ class LoggedStore(ABC):
 
     def _answer(self, answers: Answers) -> None:
         if answers:
-            self._soon(_tell, answers)
+            self._soon(tell, answers)
 
     def _soon(self, told: Callable[..., None], *of: Any) -> None:
         if self._loop is not None:
@@ -267,7 +280,8 @@ class LoggedStore(ABC):
                     self.append(item.record)
 
 
-def _tell(answers: Answers) -> None:
+def tell(answers: Answers) -> None:
+    """Gives those who wait what they wait for. Runs in the loop's thread."""
     for done, value, error in answers:
         if done.done():
             continue

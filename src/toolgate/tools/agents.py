@@ -1,4 +1,5 @@
-"""`a2a_chat`: a message to another agent over the A2A protocol, and its answer."""
+"""`call_subordinate`: something that another agent does for this one. `a2a_chat`: a message to an agent elsewhere over the
+A2A protocol, and its answer."""
 
 from typing import Annotated
 
@@ -12,7 +13,55 @@ from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 
 Text = Annotated[str, Field(max_length=100_000, json_schema_extra={"x-path": False, "x-command": False})]
+Persona = Annotated[str, Field(max_length=256, json_schema_extra={"x-path": False, "x-command": False})]
+Task = Annotated[str, Field(min_length=1, max_length=100_000, json_schema_extra={"x-path": False, "x-command": False})]
+SUBORDINATE_SECONDS = 86_400.0
+"""The time limit of call_subordinate: the setting agent.seconds, or what is left to the caller, decides."""
 AgentUrl = Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extra={"x-path": False})]
+
+
+class SubordinateAnswer(TypedDict):
+    """What the subordinate came to. `status` failed: `reason` says why, and there is no text."""
+
+    agent: str
+    status: str
+    text: str | None
+    reason: str | None
+    run: str
+    turns: int
+    cost_usd: float
+
+
+@tool(
+    tier="write",
+    category="service",
+    timeout=SUBORDINATE_SECONDS,
+    tags=["agent"],
+    capabilities=[Capability(action="delegate", description="Have a subordinate agent do something")],
+    errors=[
+        ErrorCase("PERMISSION_DENIED", "the persona may not be called, or too many call each other", "do it yourself"),
+        ErrorCase("MISSING_AUTH", "no language model is configured", "set model.name and its key"),
+    ],
+    examples=[
+        Example(name="Delegate", arguments={"agent": "", "message": "Read notes.md and list what is still to be done."})
+    ],
+)
+async def call_subordinate(ctx: InvokeContext, agent: Persona, message: Task) -> SubordinateAnswer:
+    """Have a subordinate agent do something and answer. It knows only the message, and may do no more than you may.
+
+    Args:
+        agent: The persona of the subordinate; empty for your own.
+        message: What it is to do, with all that it has to know.
+    """
+    from toolgate.agent.subordinates import Subordinates
+
+    subordinates: Subordinates = ctx.get(Subordinates)
+    result = await subordinates.call(ctx, agent, message)
+    ctx.used(f"run:{result.id}")
+    return {
+        "agent": agent, "status": result.status, "text": result.text, "reason": result.reason, "run": result.id,
+        "turns": result.turns, "cost_usd": result.cost_usd,
+    }  # fmt: skip
 
 
 class AgentAnswer(TypedDict):

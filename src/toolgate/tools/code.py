@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from toolgate.errors import CallError, InvalidInput
-from toolgate.model import NANO, Capability, ErrorCase, Example, SpendingLimit, nano
+from toolgate.model import CALL_TOOL, NANO, Capability, ErrorCase, Example, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 from toolgate.sandbox.engine import Language, Sandbox
@@ -23,8 +23,9 @@ from toolgate.tools.commands import SANDBOX_ERRORS, Milliseconds, Workspace, sec
 Code = Annotated[str, Field(min_length=1, max_length=1_000_000, json_schema_extra={"x-command": False, "x-path": False})]
 MAX_PROGRAM_CALLS = 10_000
 NO_LIMIT = 10**30
-NOT_INSIDE = frozenset({"run_program"})
-"""Tools that a program may not call: another of its kind would have limits of its own."""
+NOT_INSIDE = frozenset({"run_program", CALL_TOOL})
+"""Tools that a program may not call: another of its kind would have limits of its own, and the tools that a program calls
+are called as a program's."""
 
 
 class LogLine(TypedDict):
@@ -159,7 +160,7 @@ class ProgramCalls:
         self._ctx = ctx
         self._most = most
         self._had = NO_LIMIT if most_nano is None else most_nano
-        self._limit = SpendingLimit(self._had)
+        self._limit = SpendingLimit(self._had, above=ctx.call.spending_limit)
         self.made = 0
 
     @property

@@ -73,7 +73,6 @@ async def deep_reasoning(
     prompt = PROMPT.format(context=f"CONTEXT:\n{context}\n\n" if context else "", problem=problem)
     began = perf_counter()
     completion = await models.complete([Message("user", prompt)], ctx)
-    ctx.used(f"model:{model}", tokens=completion.tokens, cost_usd=float(models.price(completion, ctx.actor)))
     _check(completion)
     result: Reasoned = {
         "reasoning": completion.text,

@@ -11,19 +11,15 @@ from toolgate.errors import InvalidInput, ToolError
 from toolgate.jsontext import valid_text
 from toolgate.model import Capability, ErrorCase, Example
 from toolgate.network.http_client import HttpClient
-from toolgate.network.http_response import HttpResponse
+from toolgate.network.service_answers import answered_value, shown_headers
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
-from toolgate.tools.web import URL_CHECK, check_encrypted, service_error
+from toolgate.services.call_checks import check_encrypted
+from toolgate.tools.web import URL_CHECK, service_error
 
 MAX_ANSWER_BYTES = 2_000_000
 MAX_GRAPHQL_ERRORS = 5
 MAX_ERROR_CHARS = 300
-SHOWN_HEADERS = (
-    "content-type", "content-length", "location", "link", "etag", "last-modified", "retry-after", "date", "cache-control",
-    "x-request-id", "x-total-count", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit",
-)  # fmt: skip
-"""The headers that a caller can use. Others are diagnostics, or cookies."""
 
 NONE: dict[str, Any] = {}
 ApiUrl = Annotated[str, Field(json_schema_extra={"x-path": False})]
@@ -117,11 +113,10 @@ async def rest_api_call(
     ctx.used(host)
     if response.status >= 400:
         raise service_error(response, host)
-    answer = _answer(response)
+    answer = answered_value(response)
     if query:
         _check_graphql(answer, host)
-    shown = {name: valid_text(response.headers[name]) for name in SHOWN_HEADERS if name in response.headers}
-    return {"status": response.status, "headers": shown, "body": answer, "duration": duration}
+    return {"status": response.status, "headers": shown_headers(response), "body": answer, "duration": duration}
 
 
 def _content(method: str, body: Any, query: str, variables: dict[str, Any]) -> tuple[bytes, str | None]:
@@ -156,17 +151,6 @@ def _plain(params: dict[str, Any]) -> dict[str, Any]:
             )
         found[name] = [one if isinstance(one, str) else orjson.dumps(one).decode() for one in values if one is not None]
     return found
-
-
-def _answer(response: HttpResponse) -> Any:
-    kind = response.media_type
-    if not response.body:
-        return None
-    if kind == "application/json" or kind.endswith("+json"):
-        return response.json()
-    if b"\x00" in response.body[:4_096] or kind.startswith(("image/", "audio/", "video/", "font/")):
-        return f"({len(response.body):,} bytes of {kind or 'binary data'})"
-    return valid_text(response.text())
 
 
 def _check_graphql(answer: Any, host: str) -> None:

@@ -106,7 +106,8 @@ def _call(ctx: InvokeContext, task: str | None) -> Call:
     outer = ctx.call
     return Call(
         new_id(), name, arguments, outer.actor, outer.session, door=outer.door, workspace=outer.workspace,
-        from_code=outer.from_code, spending_limit=outer.spending_limit,
+        from_code=outer.from_code, spending_limit=outer.spending_limit, on_behalf_of=outer.on_behalf_of,
+        connection=outer.connection,
     )  # fmt: skip
 
 

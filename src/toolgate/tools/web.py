@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from toolgate.errors import Denied, Failed, InvalidInput, TimedOut, ToolError
+from toolgate.errors import Failed, InvalidInput, TimedOut, ToolError
 from toolgate.extras import is_installed
 from toolgate.jsontext import valid_text
 from toolgate.model import Capability, ErrorCase, Example
@@ -14,7 +14,7 @@ from toolgate.network.http_response import HttpResponse
 from toolgate.pipeline.context import InvokeContext
 from toolgate.registry.decorator import tool
 from toolgate.sandbox.helper_process import run_helper
-from toolgate.services.call_checks import CallCheck
+from toolgate.services.call_checks import CallCheck, check_encrypted
 
 MAX_PAGE_BYTES = 2_000_000
 MAX_TEXT_CHARS = 100_000
@@ -36,12 +36,6 @@ class FetchedPage(TypedDict):
     title: str
     content: str
     truncated: bool
-
-
-def check_encrypted(ctx: InvokeContext, client: HttpClient, url: str) -> None:
-    """Raises Denied if a secret among the arguments would be sent in the clear to a host that the operator did not name."""
-    if ctx.injected and not url.lower().startswith("https:") and not client.is_allowed(url):
-        raise Denied("SECURITY_VIOLATION", "A secret is sent over https only.", suggestion="Use an https URL.")
 
 
 def _check_url(ctx: InvokeContext) -> None:

@@ -1,5 +1,6 @@
 """All checks of an installation, in the order in which `toolgate doctor` prints them. None changes anything that is kept."""
 
+import logging
 import os
 import platform
 import re
@@ -24,6 +25,7 @@ from toolgate.app.checks.memory import memory_checks
 from toolgate.app.checks.models import model_checks
 from toolgate.app.checks.qstash import qstash_checks
 from toolgate.app.checks.servers import server_checks
+from toolgate.app.checks.tool_health import health_checks
 from toolgate.app.checks.workflows import workflow_checks
 from toolgate.coordination.redis import CoordinationError
 from toolgate.discovery import SETTINGS_FILE, discover
@@ -33,6 +35,7 @@ from toolgate.gates.policy.documents import PolicyError
 from toolgate.gates.secrets.sources import Vault
 from toolgate.model import LOCAL, MASK
 from toolgate.registry.export import is_exact
+from toolgate.runners.breaker import named_targets
 from toolgate.sandbox.engine import Language, Sandbox
 from toolgate.settings import VARIABLE_PREFIX, Settings, load_settings, variables_of_settings
 from toolgate.store import audit_log
@@ -55,6 +58,8 @@ LANES: tuple[tuple[str, Language, str], ...] = (
     ("typescript", "typescript", "return 6 * 7 as number"),
 )
 """By lane, a program that gives something."""
+UNEXPECTED_ADVICE = "That is a defect of Toolgate: `TOOLGATE_DEBUG=1 toolgate doctor` shows where."
+logger = logging.getLogger(__name__)
 
 
 async def examine(file: Path | None, overrides: Mapping[str, Any]) -> AsyncGenerator[Check]:
@@ -86,6 +91,9 @@ async def examine(file: Path | None, overrides: Mapping[str, Any]) -> AsyncGener
                     yield check
             except ToolgateError as error:
                 yield Check(name, "fault", error.message, error.suggestion)
+            except Exception as error:  # one check that breaks must not hide what the others found
+                logger.exception("The check of %s failed", name)
+                yield Check(name, "fault", f"the check itself failed: {type(error).__name__}: {error}", UNEXPECTED_ADVICE)
     finally:
         await app.__aexit__(None, None, None)
 
@@ -231,23 +239,6 @@ async def _tools(app: App) -> AsyncIterator[Check]:
         yield Check("tools", "warning", f"{problem.where} could not be loaded: {problem.why}", "Correct or remove it.")
 
 
-async def _health_checks(app: App) -> AsyncIterator[Check]:
-    """Asks class-based tools for their own health check, and tells what came of the last one on schedule."""
-    health = app.parts.health
-    for entry in health.entries():
-        if not app.parts.catalog.is_on(entry.name):
-            continue
-        answer = await health.ask(entry)
-        words = f"{entry.name}: {answer.message or 'healthy'}"
-        row = await health.of(entry.name)
-        if row is None or row.last_check is None:
-            yield Check("tool", "ok" if answer.healthy else "fault", words)
-            continue
-        details = {name: str(value) for name, value in row.to_dict().items() if value is not None}
-        words += f" (on schedule: {row.state} at {details['lastCheck']}, next check at {details['nextCheck']})"
-        yield Check("tool", "ok" if answer.healthy else "fault", words, details=details)
-
-
 # -- what decides, counts and keeps, and what waits for a person
 
 
@@ -282,7 +273,7 @@ async def _redis(app: App) -> AsyncIterator[Check]:
     yield Check("redis", "ok", f"{redis.place} answers in {(perf_counter() - begun) * 1000:.1f} ms")
     if circuits := await app.parts.breakers.open_everywhere():
         advice = "Their targets failed; each is tried again by itself."
-        yield Check("circuits", "warning", f"open: {', '.join(circuits)}", advice)
+        yield Check("circuits", "warning", f"open: {', '.join(named_targets(circuits))}", advice)
     else:
         yield Check("circuits", "ok", "no circuit is open in the processes that share Redis")
 
@@ -427,7 +418,7 @@ CHECKS: tuple[tuple[str, Callable[[App], AsyncIterator[Check]]], ...] = (
     ("audit log", _audit),
     ("tools", _tools),
     ("settings", _unknown_tools),
-    ("tool", _health_checks),
+    ("tool", health_checks),
     ("policy", _policy),
     ("redis", _redis),
     ("events", event_checks),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from toolgate.app.app import App
 from toolgate.app.checks import Check, answers, ask_policy
 from toolgate.app.checks.workflows import n8n_check
+from toolgate.store.live_processes import LiveProcess, living
 
 PROBE_SECONDS = 2.0
 """The time that each has to answer."""
@@ -38,6 +39,11 @@ class Readiness:
                 self._last = await self._probe()
                 self._until = time.monotonic() + VALID_SECONDS
             return self._last
+
+    async def processes(self) -> list[LiveProcess]:
+        """Gives the processes that work on this database, as far as they have shown that they are alive."""
+        presence = self._app.parts.presence
+        return await self._app.parts.store.read(living(presence.seconds))
 
     async def _probe(self) -> list[Check]:
         app = self._app

@@ -1,35 +1,49 @@
 """`toolgate tools`: what there is, what it costs a model to read, and who has it."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any, Literal
 
 import typer
 
-from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, tiers_of, total
+from toolgate.app.app import App
+from toolgate.cli.catalog import BADGES, ListedTool, bar, declared, find, listed, served_report, tiers_of, total
 from toolgate.cli.completion import ToolName
-from toolgate.cli.context import ActorOptions, AsJson, CommandGroup, Reason, Usage, actor_of, argument, opened, option
-from toolgate.cli.output import Part, answered, as_json, emit, note, say, show, use_json
+from toolgate.cli.context import (
+    ActorOptions,
+    AsJson,
+    CommandGroup,
+    Reason,
+    Usage,
+    actor_of,
+    argument,
+    opened,
+    option,
+    typed_as,
+)
+from toolgate.cli.output import Part, Unwritable, answer, answered, as_json, emit, note, say, show, use_json
 from toolgate.cli.table import listing, table
 from toolgate.cli.tools.accept import accept
 from toolgate.cli.tools.custom import add, new, test
 from toolgate.cli.tools.info import info
+from toolgate.cli.tools.prompt import prompt
+from toolgate.cli.tools.registration import register, unregister
 from toolgate.errors import StoreError, plural
 from toolgate.extras import install_command
-from toolgate.model import LOCAL, SOURCES, Source
+from toolgate.model import DISCOVERY_TOOLS, LOCAL, SOURCES, Actor, Source
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.export import is_exact
-from toolgate.registry.search import rank
 
 BAR_SCALE = 1000
 """Tokens that fill a bar, unless a tool has more."""
 USAGE = """
 Usage:
-  toolgate tools enable <name>   - Enable a tool
-  toolgate tools disable <name>  - Disable a tool
-  toolgate tools info <name>     - Show tool details
-  toolgate tools tokens          - Show token breakdown"""
+  {tools} enable <name>   - Enable a tool
+  {tools} disable <name>  - Disable a tool
+  {tools} info <name>     - Show tool details
+  {tools} tokens          - Show token breakdown"""
 
 Format = Literal["openai", "anthropic", "gemini", "mcp", "typescript", "python"]
 ANYBODY = ActorOptions()
@@ -63,12 +77,14 @@ async def list_tools(
     async with opened(ctx) as app:
         await app.tools.check()
         found = await listed(app, whose.actor, of_all_tenants=everything)
+        served = await served_report(app, found, whose.actor)
         problems, withheld = list(app.tools.problems), app.tools.withheld
         with_tokens = app.settings.show_token_costs
     found = [tool for tool in found if source in (None, tool.entry.tool.source) and (tool.on or everything or not whose)]
     told = {
         "tools": [tool.to_dict() for tool in found],
         "total_tokens": total(found),
+        "served": served.to_dict(),
         "problems": [problem._asdict() for problem in problems],
         "waiting": withheld,
     }  # fmt: skip
@@ -79,19 +95,19 @@ async def list_tools(
     if found and with_tokens:
         which = f"Total of source {source}" if source else "Total system prompt cost"
         say(f"\n{which}: ~{total(found)} tokens", lines=True)
-    say(USAGE, lines=True)
+        if served.is_discovery:
+            say(str(served), lines=True)
+    say(USAGE.format(tools=typed_as("tools")), lines=True)
     _note_problems(problems)
     if withheld:
-        note(
-            (f"\n{plural(len(withheld), 'tool')} of MCP servers to be looked at: toolgate tools accept --all", "yellow"),
-            lines=True,
-        )
+        note((f"\n{plural(len(withheld), 'tool')} to be looked at: toolgate tools accept --all", "yellow"), lines=True)
     return 0
 
 
 FIRST: dict[Source, str] = {
     "mcp": "`toolgate servers add NAME -- COMMAND …` plugs in an MCP server",
     "custom": "`toolgate tools new NAME` writes one",
+    "dynamic": "`toolgate tools register FILE` registers one",
     "python": "put a Python file with @tool functions into .toolgate/tools/",
 }
 """The way in which a source gets its first tool, where that is up to whoever runs Toolgate."""
@@ -118,6 +134,10 @@ def _row(tool: ListedTool, *, with_tokens: bool, why: bool) -> list[Part]:
 
 def _tokens(tool: ListedTool) -> str:
     """What a tool costs a model to read; of a second name, which models are not shown, the first."""
+    if tool.entry.internal:
+        return "internal"
+    if tool.name in DISCOVERY_TOOLS:
+        return "discovery"
     return f"as {tool.entry.tool.alias_of}" if tool.second_name else f"~{tool.tokens} tokens{declared(tool)}"
 
 
@@ -136,14 +156,16 @@ async def tokens(ctx: typer.Context, whose: ActorOptions) -> int:
     """Show what each enabled tool costs a model to read."""
     async with opened(ctx) as app:
         found, per_million = await listed(app, whose.actor), app.settings.token_price
-    found = sorted((tool for tool in found if tool.on and not tool.second_name), key=lambda tool: (-tool.tokens, tool.name))
+        served = await served_report(app, found, whose.actor)
+    found = sorted((tool for tool in found if tool.on and tool.is_shown), key=lambda tool: (-tool.tokens, tool.name))
     cost = total(found) * per_million / 1_000_000
     if as_json():
         costs = [
             {"name": tool.name, "token_cost": tool.tokens, "declared_tokens": tool.entry.tool.declared_tokens}
             for tool in found
         ]
-        emit({"tools": costs, "total_tokens": total(found), "tokens_exact": is_exact(), "cost_usd": round(cost, 9)})
+        told = {"tools": costs, "total_tokens": total(found), "tokens_exact": is_exact(), "cost_usd": round(cost, 9)}
+        emit({**told, "served": served.to_dict()})
         return 0
     if not found:
         note(("No tools are enabled for this actor. `toolgate tools list --all` shows the others, and why.", "dim"))
@@ -155,6 +177,8 @@ async def tokens(ctx: typer.Context, whose: ActorOptions) -> int:
         [[f"{tool.name:<24}", (f"{bar(tool.tokens, largest)} {tool.tokens}{declared(tool)}", "cyan")] for tool in found],
     )
     say(f"\nTotal: {total(found)} tokens (~${cost:.4f})", lines=True)
+    if served.is_discovery:
+        say(str(served), lines=True)
     if not is_exact():
         note((f"Estimated from length. To count them: {install_command('tokens')}", "dim"))
     return 0
@@ -163,31 +187,55 @@ async def tokens(ctx: typer.Context, whose: ActorOptions) -> int:
 @group.command()
 async def search(
     ctx: typer.Context,
-    query: Annotated[list[str], argument("QUERY", "Words to look for.")],
+    query: Annotated[list[str], argument("QUERY", "The task that a tool is looked for.")],
     whose: ActorOptions,
+    phrase: Annotated[
+        list[str] | None, option("--phrase P", "The same task in other words, which may find more; several times.")
+    ] = None,
     limit: Annotated[int, option("-n --limit N", "How many to show.", min=1, max=1000)] = 10,
 ) -> int:
-    """Find tools by words in their names, tags and descriptions."""
+    """Find tools that fit a task."""
     async with opened(ctx) as app:
         known = {tool.name: tool for tool in await listed(app, whose.actor) if tool.on}
-    ranked = rank(" ".join(query), (tool.entry.tool for tool in known.values()))
-    found = [(known[tool.name], score) for tool, score in ranked[:limit]]
+        ranking = await app.tools.search([" ".join(query), *(phrase or ())], whose.actor, limit=limit)
+    found = [(known[tool.name], score) for tool, score in ranking.found if tool.name in known]
+    if found and not ranking.is_sure:
+        note(("None of these is sure to fit. Other words may find more: --phrase.", "dim"))
+    if ranking.basis == "words":
+        how = f"{plural(ranking.pending, 'tool')} are still being read" if ranking.pending else install_command("embeddings")
+        note((f"Found by words, not by meaning: {how}.", "dim"))
     return listing(
-        {"tools": [{**tool.to_dict(), "score": score} for tool, score in found]},
+        {
+            "tools": [{**tool.to_dict(), "score": score} for tool, score in found],
+            "is_sure": ranking.is_sure,
+            "basis": ranking.basis,
+        },
         ["", ""],
         [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
-        none="No tool was found. `toolgate tools list` shows them all.",
+        none="Nothing fits. Say it in other words (--phrase), or look through all: `toolgate tools list`.",
     )
 
 
 @group.command("export")
 async def export_tools(
     ctx: typer.Context,
-    shape: Annotated[Format, option("--format", "Whose shape.", show_default=False)],
     whose: ActorOptions,
+    names: Annotated[list[str] | None, argument("NAMES", "With --skill: these tools; without them, all.")] = None,
+    shape: Annotated[Format | None, option("--format", "Whose shape.", show_default=False)] = None,
+    skill: Annotated[Path | None, option("--skill DIR", "Write an agent skill to this folder instead.")] = None,
+    force: Annotated[bool, option("--force", "With --skill: overwrite a folder that was not written so.")] = False,
 ) -> int:
-    """Print definitions for models, MCP clients or programs. A program gets functions that it can call."""
+    """Print definitions, or write an agent skill.
+
+    For models, MCP clients or programs: a program gets functions to call."""
+    if (shape is None) == (skill is None):
+        raise Usage("Name a shape with --format, or a folder with --skill.")
+    if skill is None and (names or force):
+        raise Usage("Names of tools and --force go with --skill.")
     async with opened(ctx) as app:
+        if skill is not None:
+            return await _export_skill(app, skill, names or (), whose.actor, force=force)
+        assert shape is not None
         found: list[dict[str, Any]] | str
         if shape == "typescript" or shape == "python":
             found = await app.tools.typed(shape, whose.actor)
@@ -200,6 +248,18 @@ async def export_tools(
     else:
         show(found)
     return 0
+
+
+async def _export_skill(app: App, folder: Path, names: Sequence[str], actor: Actor, *, force: bool) -> int:
+    try:
+        written = await app.tools.export_skill(folder.absolute(), names, actor=actor, force=force)
+    except OSError as error:
+        raise Unwritable(folder, error) from None
+    told = {"folder": str(folder), "tools": list(written.tools), "files": list(written.files)}
+    return answer(told, ("✓ Skill written", "green"), f": {folder} ({plural(len(written.tools), 'tool')})")
+
+
+group.command("prompt")(prompt)
 
 
 # -- who has it
@@ -266,5 +326,7 @@ async def _switch(ctx: typer.Context, name: str, on: bool, flag: FlagOptions) ->
 
 group.command("accept")(accept)
 group.command("add")(add)
+group.command("register")(register)
+group.command("unregister")(unregister)
 group.command("new")(new)
 group.command("test")(test)

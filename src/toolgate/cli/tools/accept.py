@@ -1,4 +1,4 @@
-"""`toolgate tools accept`: what MCP servers offer that nobody has accepted yet, shown in brief and asked about."""
+"""`toolgate tools accept`: what MCP servers and OpenAPI documents offer and nobody has accepted yet, shown one by one."""
 
 from itertools import groupby
 from typing import Annotated
@@ -9,8 +9,10 @@ from toolgate.app.app import App
 from toolgate.cli.context import NotFound, Usage, argument, opened, option
 from toolgate.cli.output import answered, as_json, emit, note, say
 from toolgate.cli.prompt import ask, at_a_terminal
+from toolgate.cli.teams import accept_shown
 from toolgate.errors import CallError, nearest, plural
 from toolgate.mcp.review import PendingDefinition, visible
+from toolgate.openapi.records import METHOD, PIN_PREFIX
 
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 MAX_DIFF_LINES = 400
@@ -22,21 +24,27 @@ STOP = ("q", "quit", "stop")
 
 async def accept(
     ctx: typer.Context,
-    named: Annotated[list[str] | None, argument("NAME|SERVER", "Tools, or MCP servers.")] = None,
+    named: Annotated[list[str] | None, argument("NAME|SERVER", "Tools, MCP servers or OpenAPI documents.")] = None,
     everything: Annotated[
         bool, option("--all", "All of a server in one question; without a name, of every server.")
     ] = False,
     yes: Annotated[bool, option("--yes", "Accept what is shown without asking.")] = False,
     full: Annotated[bool, option("--full", "Show definitions whole, with their schemas.")] = False,
 ) -> int:
-    """Accept new and changed tools of MCP servers. They are shown first. Until then nobody can call them."""
+    """Accept new and changed tools of MCP servers.
+
+    Also those of OpenAPI documents and, by name, of the organisation. They are shown first. Until then nobody calls them."""
     names = named or []
     if not names and not everything:
         raise Usage(
             "Name a tool or a server, or say --all.", suggestion="`toolgate servers list` shows where something waits."
         )
+    code, rest = await _accept_of_organisation(ctx, names, yes=yes)
+    if names and not rest:
+        return code
+    names = rest
     if yes:
-        return await _accept_all(ctx, names, full=full)
+        return await _accept_all(ctx, names, full=full) or code
     if as_json():
         async with opened(ctx) as app:
             emit({"waiting": [one.to_dict() for one in await chosen(app, names)], "accepted": []})
@@ -46,6 +54,17 @@ async def accept(
             "There is no terminal to ask at.", suggestion="Say --yes if you have seen what waits (`--json` shows it)."
         )
     return await _ask(ctx, names, everything=everything, full=full)
+
+
+async def _accept_of_organisation(ctx: typer.Context, names: list[str], *, yes: bool) -> tuple[int, list[str]]:
+    """Accepts the tools of the organisation among those that are named; gives an exit code, and the other names."""
+    async with opened(ctx) as app:
+        waiting = {one.name: one for one in await app.teams.waiting()}
+        chosen = [waiting[name] for name in names if name in waiting]
+        if waiting and not names:
+            note((f"{plural(len(waiting), 'definition')} of the organisation: `toolgate teams accept`.", "dim"))
+        code = await accept_shown(app, chosen, yes=yes) if chosen else 0
+    return code, [name for name in names if name not in waiting]
 
 
 async def _accept_all(ctx: typer.Context, names: list[str], *, full: bool) -> int:
@@ -116,7 +135,7 @@ class Review:
             say_waiting(one, full=self._full)
         risky = sum(bool(one.warnings()) for one in those)
         words = f" ({risky:,} with a warning)" if risky else ""
-        question = f"Accept all {_count(len(those), those)} of server {server}?{words}"
+        question = f"Accept all {_count(len(those), those)} of {_whose(those[0])}?{words}"
         while True:
             answer = await ask(question, "[y] yes, all", "[o] one by one", "[n] no", "[f] show in full", "[q] stop")
             if answer in ("o", "one"):
@@ -143,6 +162,7 @@ def _count(number: int, those: list[PendingDefinition]) -> str:
 async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
     """The definitions that wait under these names; all of them if there are none."""
     known = {status.name for status in await app.servers.list()}
+    documents = {one.name for one in await app.openapi.list()}
     for name in names:
         if name in known and not app.servers.is_listed(name):
             try:
@@ -154,7 +174,9 @@ async def chosen(app: App, names: list[str]) -> list[PendingDefinition]:
     waiting = await app.servers.quarantined()
     if not names:
         return waiting
-    meant = {(one.server, one.key) for name in names for one in _meant(app, name, known, waiting)}
+    named = [f"{PIN_PREFIX}{name}" if name in documents - known else name for name in names]
+    known |= {f"{PIN_PREFIX}{name}" for name in documents}
+    meant = {(one.server, one.key) for name in named for one in _meant(app, name, known, waiting)}
     return [one for one in waiting if (one.server, one.key) in meant]
 
 
@@ -188,7 +210,7 @@ def say_waiting(one: PendingDefinition, *, full: bool) -> None:
     full = full or bool(warnings)
     what = "new" if one.is_new else "changed"
     whose = f"  {one.tier}" if one.tier else f"  {one.kind}" if one.kind != "tool" else ""
-    own = f"  ({visible(one.tool)} of server {one.server})" if one.kind == "tool" and one.tool else ""
+    own = f"  ({visible(one.tool)} of {_whose(one)})" if one.kind == "tool" and one.tool else ""
     say(
         (visible(one.name), "bold"), whose, own, "  ", (what, "yellow"), (f"  sha256 {one.hash[:16]}" if full else "", "dim")
     )
@@ -204,6 +226,10 @@ def say_waiting(one: PendingDefinition, *, full: bool) -> None:
     if one.wrong is not None:
         say(("  ! ", "yellow"), (f"it cannot be offered even if it is accepted: {one.wrong}", "yellow"))
     say("")
+
+
+def _whose(one: PendingDefinition) -> str:
+    return f"document {one.server.removeprefix(PIN_PREFIX)}" if one.method == METHOD else f"server {one.server}"
 
 
 def _say_accepted(accepted: list[PendingDefinition], left: list[PendingDefinition]) -> None:

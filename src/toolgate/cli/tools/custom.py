@@ -10,6 +10,7 @@ from toolgate.app.app import App
 from toolgate.app.tools import AddedTool
 from toolgate.cli.catalog import find
 from toolgate.cli.context import NotFound, Usage, argument, diverted, opened, option
+from toolgate.cli.openapi import add_document
 from toolgate.cli.output import Part, Unwritable, answered, note, say
 from toolgate.cli.prompt import approver_for
 from toolgate.cli.table import table
@@ -21,10 +22,34 @@ from toolgate.yamltext import scalar
 
 async def add(
     ctx: typer.Context,
-    from_file: Annotated[Path, option("--from-file FILE", "The YAML file of the tool.", show_default=False)],
-    force: Annotated[bool, option("--force", "Replace the custom tool of the same name.")] = False,
+    from_file: Annotated[
+        Path | None, option("--from-file FILE", "The YAML file of a custom tool.", show_default=False)
+    ] = None,
+    openapi: Annotated[
+        str | None, option("--openapi FILE_OR_URL", "An OpenAPI document: each of its operations is a tool.")
+    ] = None,
+    name: Annotated[str | None, option("--name PREFIX", "Of a document: what the names of its tools begin with.")] = None,
+    operations: Annotated[
+        list[str] | None,
+        option("--operations GLOB", "Of a document: only these, by operationId or 'GET /path'. Repeatable."),
+    ] = None,
+    server: Annotated[str | None, option("--server URL", "Of a document: the base URL in place of its own.")] = None,
+    secret: Annotated[
+        list[str] | None,
+        option("--secret SCHEME=NAME", "Of a document: the secret that a security scheme sends. Repeatable."),
+    ] = None,
+    force: Annotated[bool, option("--force", "Replace the custom tool or the document of the same name.")] = False,
 ) -> int:
-    """Check a custom tool's file and add it. All of it is checked, its code too; it is put where Toolgate loads it from."""
+    """Add a custom tool, or an OpenAPI document.
+
+    The tool from its file, of which all is checked, its code too; or the operations of the document.
+    What comes from a document waits until it is accepted (`toolgate tools accept`)."""
+    if openapi is not None and from_file is None:
+        return await add_document(
+            ctx, openapi, name=name, operations=operations or [], server=server, secrets=secret or [], force=force
+        )
+    if from_file is None or openapi is not None or name or operations or server or secret:
+        raise Usage("Say either --from-file FILE or --openapi FILE_OR_URL; --name and the like are for a document.")
     if not from_file.exists():
         raise NotFound(f"There is no file {from_file}.")
     content = read_tool_file(from_file)

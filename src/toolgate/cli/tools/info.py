@@ -157,7 +157,7 @@ def _origin(entry: Entry) -> str | None:
     if entry.time_limit is None:
         return None
     if entry.tool.timeout is not None:
-        return f"servers.{entry.implementation.server}" if entry.kind == "mcp" else "tool"
+        return f"servers.{entry.implementation.server}" if entry.tool.source == "mcp" else "tool"
     return "max_execution_time" if entry.time_limit == entry.timeout else "sandbox.seconds"
 
 

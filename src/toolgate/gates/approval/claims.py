@@ -7,7 +7,7 @@ give back; and what can't be given back at once, because the store can't be writ
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from toolgate.store import approvals, grants
@@ -29,13 +29,13 @@ class ConsentTaken(NamedTuple):
     """The approval or the share of a grant that a call took."""
 
     approval: str | None = None
-    grant: str | None = None
+    grants: tuple[str, ...] = ()
     nano: int = 0
 
 
-def taken_by(grant: GrantRow | None, row: ApprovalRow | None, draft: ApprovalRow) -> ConsentTaken | None:
-    if grant is not None:
-        return ConsentTaken(grant=grant.id, nano=draft.estimate)
+def taken_by(covering: Sequence[GrantRow], row: ApprovalRow | None, draft: ApprovalRow) -> ConsentTaken | None:
+    if covering:
+        return ConsentTaken(grants=tuple(grant.id for grant in covering), nano=draft.estimate)
     return ConsentTaken(approval=row.id) if row is not None and row.used_by else None
 
 
@@ -82,11 +82,27 @@ class ConsentsTaken:
         self._taken.pop(call_id, None)
         self._taking.pop(call_id, None)
 
+    def settle(self, call_id: str, actual: int) -> Awaitable[None] | None:
+        """The call has run, and did cost so much: that counts for its grants in place of what it might have cost. Gives what
+        has to be awaited."""
+        taken = self._taken.get(call_id)
+        self.keep(call_id)
+        if taken is None or not taken.grants or taken.nano == actual:
+            return None
+        return self._tasks.finish(self._settle(call_id, taken, actual))
+
+    async def _settle(self, call_id: str, taken: ConsentTaken, actual: int) -> None:
+        for grant in taken.grants:
+            try:
+                await self._store.transact(grants.settle(grant, taken.nano, actual))
+            except Exception as error:  # noqa: BLE001 - the safe side: it counts as much as it might have cost
+                logger.warning("grant %s counts the estimate of call %s, not its cost: %s", grant, call_id, error)
+
     async def give_back(self, call_id: str, *, grants_only: bool = False) -> None:
         """Nothing came of the call. Awaited, what it took is given back, or will be when the store can be written; also if
         whoever waits goes away. `grants_only`: it goes on later, with the approval that it has used."""
         taken = self._taken.get(call_id)
-        if grants_only and (taken is None or taken.grant is None):
+        if grants_only and (taken is None or not taken.grants):
             return self.keep(call_id)
         if call_id in self._taken or call_id in self._taking:
             await self._tasks.finish(self._give_back(call_id))
@@ -121,8 +137,8 @@ class ConsentsTaken:
     async def _write(self, call_id: str, taken: ConsentTaken) -> None:
         if taken.approval is not None:
             await self._store.transact(approvals.put_back(taken.approval, call_id))
-        if taken.grant is not None:
-            await self._put_back_grant(call_id, taken.grant, taken.nano)
+        for grant in taken.grants:
+            await self._put_back_grant(call_id, grant, taken.nano)
 
     async def _put_back_grant(self, call_id: str, grant: str, nano: int) -> None:
         """Nothing on record tells whether a grant was given something back already. So where the connection was lost while

@@ -25,7 +25,7 @@ from toolgate.gates.approval.edits import restore
 from toolgate.gates.approval.grants import Grants
 from toolgate.gates.approval.questions import Mask, Questions, Validate
 from toolgate.gates.approval.request import Answer, ApprovalError, ApprovalRequest, Approver, Grant, visible, words
-from toolgate.model import LOCAL, Actor, Call, Entry, Outcome
+from toolgate.model import LOCAL, Actor, Call, Entry, Outcome, UserMessage
 from toolgate.pipeline.call_tree import CallStep
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
@@ -60,7 +60,7 @@ class Consent(HoldingGate):
         validate: Validate,
         mask: Mask,
     ) -> None:
-        self._store, self._who, self._note, self._workspace, self._policy_hash, self._clock = room
+        self._store, self._who, self._note, self._workspace, self._policy_hash, self._clock, _ = room
         self.grants = Grants(room)
         self.questions = Questions(room, self.grants, validate, mask)
         self._settings = settings
@@ -94,10 +94,9 @@ class Consent(HoldingGate):
         shown = disclosed(ctx.canonical, ctx.injected)
         for join in (True, False) if step is None else (False,):
             draft = records.drafted(ctx, entry, self._workspace(ctx.call), self._policy_hash(), self._clock(), self._lasts)
-            grant, row, is_new = await self._cover_or_question(draft, shown, may_cover=not entry.destructive, join=join)
-            if grant is not None:
-                until = f"{grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
-                return records.Agreement(f"covered by grant {grant.id} of {grant.granted_by} until {until}")
+            covering, row, is_new = await self._cover_or_question(draft, shown, may_cover=not entry.destructive, join=join)
+            if covering:
+                return records.Agreement(" and ".join(records.covered_by(grant) for grant in covering))
             answered = row if row.used_by else await self._question(ctx, row, shown, is_new=is_new)
             if answered.used_by == ctx.call.id:
                 return await self._agreed(ctx, answered)
@@ -133,10 +132,14 @@ class Consent(HoldingGate):
         self._must_be_for(row, call)
         return row.args_hash
 
-    async def covering(self, call: Call, entry: Entry, estimate: Estimate, fingerprint: str | None = None) -> Grant | None:
-        """The grant that would let a call run unasked; nothing is charged to it. `fingerprint`: what it must be bound to, if
-        the call may reach hosts."""
-        found = await self.grants.covering(call, entry, estimate.nano, fingerprint or entry.fingerprint)
+    async def covering(
+        self, call: Call, entry: Entry, estimate: Estimate, canonical: bytes, fingerprint: str | None = None
+    ) -> Grant | None:
+        """The grant that would let a call with these arguments run unasked; nothing is charged to it. `fingerprint`: what it
+        must be bound to, if the call may reach hosts."""
+        found = await self.grants.covering(
+            call, entry, estimate.nano, fingerprint or entry.fingerprint, records.hash_of(canonical)
+        )
         return next((grant for grant in found if grant.has_room(estimate.nano)), None)
 
     def leave(self, ctx: InvokeContext, _token: Any, outcome: Outcome | None) -> Awaitable[None] | None:
@@ -146,8 +149,7 @@ class Consent(HoldingGate):
             return self._takings.give_back(ctx.call.id)
         if isinstance(ctx.error, Pending):
             return self._takings.give_back(ctx.call.id, grants_only=True)
-        self._takings.keep(ctx.call.id)
-        return None
+        return self._takings.settle(ctx.call.id, ctx.cost)
 
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
         call, expected, bound = ctx.call, ctx.estimate, records.shown_fingerprint(ctx, entry)
@@ -155,10 +157,10 @@ class Consent(HoldingGate):
             yield GateVerdict("consent", "pass", f"tier {entry.tier} runs unasked")
         elif (nobody := self._who.unanswerable(entry.name, call.actor)) is not None:
             yield GateVerdict("consent", "deny", nobody)
-        elif (grant := await self.covering(call, entry, expected, bound)) is not None:
+        elif (grant := await self.covering(call, entry, expected, ctx.canonical, bound)) is not None:
             yield GateVerdict("consent", "pass", f"covered by grant {grant.id} of {grant.granted_by}")
         else:
-            full = await self.grants.covering(call, entry, expected.nano, bound)
+            full = await self.grants.covering(call, entry, expected.nano, bound, records.hash_of(ctx.canonical))
             room = f"; {records.exhausted(full[0], expected)}" if full else ""
             yield GateVerdict("consent", "ask", f"a person must approve it: {records.shown_reason(ctx, entry)}{room}")
 
@@ -273,10 +275,10 @@ class Consent(HoldingGate):
 
     async def _cover_or_question(
         self, draft: ApprovalRow, shown: bytes, *, may_cover: bool, join: bool
-    ) -> tuple[GrantRow | None, ApprovalRow, bool]:
-        """A grant for the call, or its question and whether that is new; the question is used by the call if it was approved
-        before. One that another call of this process is asking is not its: two calls are two questions, even if they are the
-        same."""
+    ) -> tuple[list[GrantRow], ApprovalRow, bool]:
+        """The grants for the call, or its question and whether that is new; the question is used by the call if it was
+        approved before. One that another call of this process is asking is not its: two calls are two questions, even if
+        they are the same."""
         hides = shown != draft.arguments.encode()
         sealed = await self.questions.seal.close(draft.id, shown) if hides else None
         may_ask = sealed is not None or not hides
@@ -285,17 +287,25 @@ class Consent(HoldingGate):
             busy = frozenset(self.questions.awaited)
             work = self._store.transact(
                 approvals.covered_or_waiting(
-                    draft, busy, self._settings, honours=honours, join=join, may_ask=may_ask, sealed=sealed
+                    draft,
+                    busy,
+                    self._settings,
+                    honours=honours,
+                    join=join,
+                    may_ask=may_ask,
+                    sealed=sealed,
                 )
             )
             try:
-                grant, row, is_new = await self._takings.take(draft.call_id, work, lambda found: taken_by(*found[:2], draft))
+                covering, row, is_new = await self._takings.take(
+                    draft.call_id, work, lambda found: taken_by(*found[:2], draft)
+                )
             except AskedTooOften as bound:
                 raise records.asked_too_often(draft, bound) from None
             if row is None:
                 raise records.too_many_questions(draft) if may_ask else unkept(draft.tool_name)
-            if grant is not None or is_new or row.id not in self.questions.awaited:
-                return grant, row, is_new
+            if covering or is_new or row.id not in self.questions.awaited:
+                return covering, row, is_new
 
     async def _question(self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, *, is_new: bool) -> ApprovalRow:
         """Ask whoever can be asked, and give the question as it was answered: used by this call, or by another one that
@@ -304,13 +314,12 @@ class Consent(HoldingGate):
             ctx.step.state, ctx.step.approval, ctx.step.question = "asked", row.id, records.pending(row, self._clock())
         if not self._approvers:
             if is_new:
-                await self._note_request(row, ctx.call.actor)
+                await self._note_request(row, ctx.call)
             raise self._left_waiting(row, is_new=is_new)
         woken = self.questions.awaited[row.id] = asyncio.Event()
         try:
-            if is_new:
-                await self._note_request(row, ctx.call.actor)
-            return await self._ask(ctx, row, shown, woken, is_new=is_new)
+            messages = await (self._note_request(row, ctx.call) if is_new else self.questions.messages(row))
+            return await self._ask(ctx, row, shown, messages, woken, is_new=is_new)
         finally:
             del self.questions.awaited[row.id]
 
@@ -322,7 +331,14 @@ class Consent(HoldingGate):
         return records.pending(row, at)
 
     async def _ask(
-        self, ctx: InvokeContext, row: ApprovalRow, shown: bytes, woken: asyncio.Event, *, is_new: bool
+        self,
+        ctx: InvokeContext,
+        row: ApprovalRow,
+        shown: bytes,
+        messages: tuple[UserMessage, ...],
+        woken: asyncio.Event,
+        *,
+        is_new: bool,
     ) -> ApprovalRow:
         """Ask one approver after the other. Whatever is answered elsewhere meanwhile counts."""
 
@@ -330,7 +346,8 @@ class Consent(HoldingGate):
             return (await self.questions.again(row)).state != "waiting" or self._clock() >= row.expires_at
 
         for approver in tuple(self._approvers):
-            answer = await ask(approver, records.request_of(row, self.questions.terms(row), shown), is_over, woken)
+            request = records.request_of(row, self.questions.terms(row), shown, messages)
+            answer = await ask(approver, request, is_over, woken)
             if answer is not None and await self._take(ctx, row, shown, answer, name_of(approver)):
                 return await self.questions.again(row)
             if await is_over():
@@ -371,13 +388,16 @@ class Consent(HoldingGate):
             return row
         raise self._left_waiting(row, is_new=is_new)
 
-    async def _note_request(self, row: ApprovalRow, actor: Actor) -> None:
+    async def _note_request(self, row: ApprovalRow, call: Call) -> tuple[UserMessage, ...]:
+        """Puts a new question on record, with what the user of its call typed last; gives that."""
         await self._prune_sometimes()
+        messages = await self.questions.keep_messages(row, call)
         details = {
             "approval": row.id, "call": row.call_id, "session": row.session_id, "reason": row.reason,
             "args_hash": row.args_hash, "expires_at": row.expires_at.isoformat(), "outer_call": row.outer_call,
         }  # fmt: skip
-        await self._note("approval.requested", actor, row.tool_name, details)
+        await self._note("approval.requested", call.actor, row.tool_name, details)
+        return messages
 
     async def _prune_sometimes(self) -> None:
         at = self._clock()
@@ -385,6 +405,7 @@ class Consent(HoldingGate):
             return
         self._prune_at = at + PRUNE_EVERY
         with contextlib.suppress(StoreError):  # an hour later is soon enough
+            await self._store.transact(approvals.forget_user_words(at))
             if await self._store.transact(approvals.prune(at - KEEP_QUESTIONS)) == approvals.MAX_PRUNED_ROWS:
                 self._prune_at = at  # there is more
 

@@ -55,7 +55,7 @@ class Continuations:
 
     def __init__(self, room: ApprovalRoom, presence: ProcessHeartbeat, announce: Callable[[], Awaitable[None]]) -> None:
         """`announce` tells the other processes that there is one more."""
-        self._store, _, _, self._workspace, self._policy_hash, self._clock = room
+        self._store, _, _, self._workspace, self._policy_hash, self._clock, _ = room
         self._grants = Grants(room)
         self._presence = presence
         self._announce = announce
@@ -204,8 +204,8 @@ class Continuations:
 
     async def _enter_inner(self, ctx: InvokeContext, entry: Entry, place: CallNode) -> bool:
         tree, call, parent = place.tree, ctx.call, place.parent
-        above = "" if parent is None else parent.path
-        key = tree.key(above, entry.name, hash_of(ctx.canonical))
+        above, is_journaled = ("", False) if parent is None else (parent.path, parent.is_journaled)
+        key = tree.key(above, entry.name, hash_of(ctx.canonical), call.idempotency_key if is_journaled else None)
         step = tree.meet(key)
         if tree.halted is not None:
             raise tree.stop()
@@ -215,7 +215,7 @@ class Continuations:
             place.step = step
             return self._replay(ctx, step, parent)
         if step is None:
-            if not await tree.all_met(above, MEET_SECONDS):
+            if not is_journaled and not await tree.all_met(above, MEET_SECONDS):
                 tree.halt(diverged(tree, entry.name))
             if tree.halted is not None:
                 raise tree.stop()
@@ -226,7 +226,8 @@ class Continuations:
         ctx.resumed = step.state == "open"
         step.call_id, step.cost = call.id, 0
         place.step = ctx.step = step
-        if tree.writer is not None and step.has_effect and step.state != "open":
+        is_kept = step.approval is not None or not is_journaled  # else its idempotency key tells what became of it
+        if tree.writer is not None and step.has_effect and step.state != "open" and is_kept:
             step.state = "running"
             await tree.writer.note(step)
         return False
@@ -237,7 +238,7 @@ class Continuations:
         ctx.cached = True
         ctx.decision = (*ctx.decision, f"answered from the record of call {step.call_id}")
         if call.spending_limit is not None:
-            call.spending_limit.left -= step.cost
+            call.spending_limit.take(step.cost)
         if parent is not None and parent.step is not None:
             parent.step.cost += step.cost
         try:

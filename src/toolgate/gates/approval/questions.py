@@ -5,13 +5,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import orjson
 
 from toolgate.errors import CallError
 from toolgate.gates.approval.approvers import Terms, is_own
 from toolgate.gates.approval.disclosure import PURPOSE
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
-from toolgate.gates.approval.grants import Grants, draft
+from toolgate.gates.approval.grants import BoundArguments, Grants, draft
 from toolgate.gates.approval.records import (
     ASK_ANEW,
     ApprovalRoom,
@@ -20,10 +21,11 @@ from toolgate.gates.approval.records import (
     canonical,
     find_row,
     hash_of,
+    is_whole,
     state_of,
 )
-from toolgate.gates.approval.request import Answer, Approval, ApprovalError, ApprovalRequest, State, visible, words
-from toolgate.model import MASK, Actor
+from toolgate.gates.approval.request import Answer, Approval, ApprovalError, ApprovalRequest, Listed, visible, words
+from toolgate.model import MASK, Actor, Call, UserMessage
 from toolgate.store import approvals
 from toolgate.store.approvals import AnswerRow, ApprovalRow
 from toolgate.store.grants import GrantRow
@@ -42,7 +44,7 @@ class Questions:
     """The questions of all tenants, and the one way to answer them."""
 
     def __init__(self, room: ApprovalRoom, grants: Grants, validate: Validate, mask: Mask) -> None:
-        self._store, self._approvers, self._note, _, self._policy_hash, self._clock = room
+        self._store, self._approvers, self._note, _, self._policy_hash, self._clock, self._user_messages = room
         self._grants = grants
         self._validate = validate
         self._mask = mask
@@ -93,6 +95,21 @@ class Questions:
         sealed = await self._store.read(approvals.sealed(row.id))
         return None if sealed is None else await self.seal.open(row.id, sealed)
 
+    async def keep_messages(self, row: ApprovalRow, call: Call) -> tuple[UserMessage, ...]:
+        """Keeps with a new question what the user of its call typed last, for whoever answers it."""
+        messages = await self._user_messages(call)
+        if messages:
+            sealed = await self.seal.close(_words_id(row), msgspec.json.encode(messages))
+            if sealed is not None:
+                await self._store.transact(approvals.keep_user_words(row.id, sealed, self._clock()))
+        return messages
+
+    async def messages(self, row: ApprovalRow) -> tuple[UserMessage, ...]:
+        """What the user of a call had typed when its question was put; nothing, once that is answered."""
+        sealed = await self._store.read(approvals.user_words(row.id))
+        found = None if sealed is None else await self.seal.open(_words_id(row), sealed)
+        return () if found is None else msgspec.json.decode(found, type=tuple[UserMessage, ...])
+
     async def record(
         self,
         row: ApprovalRow,
@@ -110,7 +127,7 @@ class Questions:
         or if whoever gave it may not (`own`: the door lets its person answer for themselves)."""
         terms = self._must_count(row, answer, by, own=own)
         said = await self._said(row, shown, answer, by, through, used_by)
-        grant = self._granted(row, answer, by)
+        grant = self._granted(row, said, answer, by)
         if terms.quorum > 1 and answer.verdict == "approve":
             return await self._vote(row, said, actor, terms.quorum)
         if not await self._store.transact(approvals.answer(row.id, row.tenant_id, said, self._clock(), grant)):
@@ -198,47 +215,74 @@ class Questions:
             )
         return text.decode()
 
-    def _granted(self, row: ApprovalRow, answer: Answer, by: str) -> GrantRow | None:
+    def _granted(self, row: ApprovalRow, said: AnswerRow, answer: Answer, by: str) -> GrantRow | None:
         if answer.grant is None:
             return None
+        bound = None
+        if answer.grant.same_arguments:
+            bound = BoundArguments(row.args_hash, row.arguments)
+            if said.edited is not None and said.edited_hash is not None:
+                if not is_whole(row._replace(edited=said.edited)):  # its hash is that of the mask, which no call has
+                    raise ApprovalError(
+                        "The edited arguments hold what is masked, so a grant cannot be for the same arguments.",
+                        suggestion="Approve the edit without a grant, or grant it whatever the arguments.",
+                    )
+                bound = BoundArguments(said.edited_hash, said.edited)
         return draft(
             row.tool_name, row.fingerprint, row.destructive, answer.grant, asked_by(row), row.session_id, row.workspace, by,
-            words(answer.reason), self._clock(), priced=row.confidence != "unknown",
+            words(answer.reason), self._clock(), priced=row.confidence != "unknown", bound=bound,
         )  # fmt: skip
 
     # -- what there is
 
     def may_answer(self, asked: ApprovalRequest, by: str, through: str) -> bool:
         """True if somebody's yes would count, given through a door."""
-        return self._approvers.why_not(asked.tool, asked.actor, by, own=is_own(by, through)) is None
+        return self.why_not(asked, by, through) is None
+
+    def why_not(self, asked: ApprovalRequest, by: str, through: str) -> str | None:
+        """The reason why somebody's yes would not count; None: it would."""
+        return self._approvers.why_not(asked.tool, asked.actor, by, own=is_own(by, through))
+
+    async def all_waiting(self, tenant: str | None, user: str | None) -> approvals.WaitingQuestions:
+        """The questions that wait for an answer: of a tenant or of all, and asked by one user or by any."""
+        return await self._store.read(approvals.all_waiting(self._clock(), tenant, user))
 
     async def waiting(self) -> dict[str, int]:
         """The number of questions that wait for an answer, by tenant."""
         return await self._store.read(approvals.waiting(self._clock()))
 
+    async def last_answers(self, asked: ApprovalRequest, most: int, user: str | None = None) -> list[Approval]:
+        """The last questions of the tenant about the same tool that were answered, newest first; of one user, or of all."""
+        wanted = approvals.last_answers(asked.actor.tenant, asked.tool, asked.id, most, user)
+        at = self._clock()
+        return [approval_of(row, at, self.terms(row)) for row in await self._store.read(wanted)]
+
     async def list(
         self,
         tenant: str | None,
-        state: State | None = "waiting",
+        state: Listed | None = "waiting",
         *,
         tool: str | None = None,
         user: str | None = None,
         limit: int = ANSWERS_PAGE,
         after: str | None = None,
+        newest: bool = False,
     ) -> list[Approval]:
-        """A page of the questions of a tenant, or of all tenants (None), oldest first: those in one state, or all; about a
-        tool, and asked by a user, or by any. The next page comes after the last id of this one."""
+        """A page of the questions of a tenant, or of all tenants (None), oldest or `newest` first: those in one state, or
+        all; about a tool, and asked by a user, or by any. The next page comes after the last id of this one."""
         at = self._clock()
         start = None if after is None else await self.find(after, tenant)
         since = None if start is None else (start.created_at, start.id)
-        rows = await self._store.read(approvals.listed(tenant, state, at, limit, since, tool=tool, user=user))
-        return [approval_of(row, at, self.terms(row)) for row in rows]
+        wanted = approvals.listed(tenant, state, at, limit, since, tool=tool, user=user, newest=newest)
+        return [approval_of(row, at, self.terms(row)) for row in await self._store.read(wanted)]
 
     async def show(self, id: str, tenant: str | None) -> Approval:
         """A question as an approver is shown it, while it waits for one; then as it is on record. Not for who asked it."""
         row, at = await self.find(id, tenant), self._clock()
-        shown = await self.shown(row) if state_of(row, at) == "waiting" else None
-        return approval_of(row, at, self.terms(row), shown, await self._agreed(row))
+        if state_of(row, at) != "waiting":
+            return approval_of(row, at, self.terms(row), agreed=await self._agreed(row))
+        shown, messages = await self.shown(row), await self.messages(row)
+        return approval_of(row, at, self.terms(row), shown, await self._agreed(row), messages)
 
     async def status(self, id: str, tenant: str | None, user: str | None = None) -> Approval:
         """A question as it is on record; of one user, if one is named."""
@@ -267,3 +311,8 @@ class Questions:
     async def again(self, row: ApprovalRow) -> ApprovalRow:
         """A question as it stands now."""
         return await self._store.read(approvals.get(row.id, row.tenant_id)) or row
+
+
+def _words_id(row: ApprovalRow) -> str:
+    """What the user's messages are sealed for: apart from the arguments of the same question."""
+    return f"{row.id} words"

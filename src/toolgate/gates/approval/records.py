@@ -7,15 +7,16 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from toolgate.errors import Denied, Failed, Pending
+from toolgate.errors import Denied, Failed, Pending, plural
 from toolgate.gates.approval.approvers import Approvers, Terms
 from toolgate.gates.approval.request import Approval, ApprovalRequest, Grant, State, new_id
-from toolgate.model import MASK, NANO, Actor, Call, Entry, Tier, bound_fingerprint, reach_words
+from toolgate.model import MASK, NANO, Actor, Call, Entry, Tier, UserMessage, bound_fingerprint, reach_words
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import approvals
 from toolgate.store.approvals import ApprovalRow, AskedTooOften
 from toolgate.store.database import Store
+from toolgate.store.grants import GrantRow
 
 ASK_ANEW = "Call again without `approval` to ask anew."
 
@@ -31,6 +32,8 @@ class ApprovalRoom(NamedTuple):
     """Names the folder that a call works in (`ApprovalRequest.workspace`), whether it is there yet or not."""
     policy_hash: Callable[[], str]
     clock: Callable[[], datetime]
+    user_messages: Callable[[Call], Awaitable[tuple[UserMessage, ...]]]
+    """Gives the last messages that the user of a call typed in its session."""
 
 
 async def find_row(store: Store, id: str, tenant: str | None) -> ApprovalRow | None:
@@ -57,8 +60,10 @@ def state_of(row: ApprovalRow, at: datetime) -> State:
     return cast(State, row.state)
 
 
-def request_of(row: ApprovalRow, terms: Terms, shown: bytes | None = None) -> ApprovalRequest:
-    """The question: with the arguments as an approver is shown them, or else as they are on record."""
+def request_of(
+    row: ApprovalRow, terms: Terms, shown: bytes | None = None, messages: tuple[UserMessage, ...] = ()
+) -> ApprovalRequest:
+    """The question: with the arguments and the user's messages as an approver is shown them, or else as it is on record."""
     return ApprovalRequest(
         id=row.id,
         call_id=row.call_id,
@@ -84,14 +89,20 @@ def request_of(row: ApprovalRow, terms: Terms, shown: bytes | None = None) -> Ap
         expires_at=row.expires_at,
         outer_call=row.outer_call,
         outer_tool=row.outer_tool,
+        user_messages=messages,
     )
 
 
 def approval_of(
-    row: ApprovalRow, at: datetime, terms: Terms, shown: bytes | None = None, agreed: Sequence[str] = ()
+    row: ApprovalRow,
+    at: datetime,
+    terms: Terms,
+    shown: bytes | None = None,
+    agreed: Sequence[str] = (),
+    messages: tuple[UserMessage, ...] = (),
 ) -> Approval:
     return Approval(
-        request=request_of(row, terms, shown),
+        request=request_of(row, terms, shown, messages),
         state=state_of(row, at),
         answered_by=row.answered_by,
         answered_through=row.answered_through,
@@ -102,6 +113,7 @@ def approval_of(
         used_at=row.used_at,
         idempotency_key=row.idempotency_key,
         agreed=tuple(agreed),
+        connection=row.connection_id,
     )
 
 
@@ -156,6 +168,11 @@ class Agreement(NamedTuple):
     """By whom, through which door and when, for the record."""
     edited: bytes | None = None
     """The arguments that are to run, where they are not those that were asked about."""
+
+
+def covered_by(grant: GrantRow) -> str:
+    """For the record: the grant that lets a call run unasked."""
+    return f"covered by grant {grant.id} of {grant.granted_by} until {grant.expires_at:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def outer_of(ctx: InvokeContext) -> tuple[str | None, str | None]:
@@ -214,7 +231,14 @@ def drafted(
         expires_at=at + lasts,
         outer_call=outer_call,
         outer_tool=outer_tool,
+        connection_id=call.connection,
+        on_behalf_of=_above(call),
+        run_id=call.run,
     )
+
+
+def _above(call: Call) -> str | None:
+    return orjson.dumps([actor.persona for actor in call.on_behalf_of]).decode() if call.on_behalf_of else None
 
 
 def _bill(entry: Entry, free_left: int | None) -> str:
@@ -229,6 +253,8 @@ def _bill(entry: Entry, free_left: int | None) -> str:
 
 def exhausted(grant: Grant, expected: Estimate) -> str:
     """Says why a grant that is for the call does not cover it."""
+    if grant.is_used_up:
+        return f"grant {grant.id} is used up: it was for {plural(grant.max_uses or 0, 'call')}"
     spent, cap = round(grant.spent_usd * NANO), round((grant.cap_usd or 0) * NANO)
     return (
         f"the cap of grant {grant.id} is exhausted: {dollars(spent)} of {dollars(cap)} are spent, and the call may cost "

@@ -7,33 +7,40 @@ or shows its fields, and gives an `Answer`.
 import os
 from base64 import b32encode
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Literal
 
 import msgspec
 import orjson
 
-from toolgate.errors import ToolgateError
-from toolgate.model import EXACT, MAX_DOLLARS, NANO, PROPOSES, Actor, Tier
+from toolgate.errors import ToolgateError, plural
+from toolgate.model import EXACT, MAX_DOLLARS, NANO, PROPOSES, Actor, Tier, UserMessage
 
 Verdict = Literal["approve", "reject", "edit"]
 GrantScope = Literal["session", "user", "persona", "tenant"]
 SCOPES: tuple[GrantScope, ...] = ("session", "user", "persona", "tenant")
 State = Literal["waiting", "approved", "rejected", "used", "expired"]
+Listed = State | Literal["over"]
+"""A state that is looked for; `over`: any but waiting."""
 
 LONGEST_GRANT = 366 * 86_400
 """Seconds. A grant without an end would be a setting that nobody sees."""
 SMALLEST_CAP = Decimal("1e-9")
 """Dollars. Money is counted in nano-dollars, and what is less can't be told from nothing."""
+MOST_USES = 1_000_000_000
 LONGEST_REASON = 1_000
 MOST_SHOWN = 50_000
 """Characters of arguments in the text for a person; that more were left out is said loudly."""
 LOOKALIKES = "letters that can be taken for others are written out, as in p\\u0430ypal."
 WHOLE = 1_000_000_000
 """For `text()` where nothing is to be left out, however long it is."""
-FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Letters and symbols that show as nothing."""
+FILLERS = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc\U00016fe4\U0001d159"
+    + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+)
+"""Letters, marks and symbols that show as nothing, though Python takes them for printable; with them, any text can be hidden
+in another."""
 
 
 class ApprovalError(ToolgateError):
@@ -41,11 +48,15 @@ class ApprovalError(ToolgateError):
 
 
 class GrantTerms(msgspec.Struct, frozen=True):
-    """The terms of a grant: for whom a tool may run unasked, for how long, and up to which sum."""
+    """The terms of a grant: for whom a tool may run unasked, for how long, up to which sum, how often, and with what."""
 
     scope: GrantScope
     seconds: float
     cap_usd: Decimal | None = None
+    max_uses: int | None = None
+    """The number of calls that it covers; the one that was asked about is none of them. None: any number."""
+    same_arguments: bool = False
+    """True: it covers calls with the very arguments that were approved, and no others."""
 
     def __post_init__(self) -> None:
         if self.scope not in SCOPES:
@@ -61,6 +72,10 @@ class GrantTerms(msgspec.Struct, frozen=True):
                 raise ApprovalError(f"A grant's sum is too large: at most ${MAX_DOLLARS:,}.")
             if 0 < self.cap_usd < SMALLEST_CAP:
                 raise ApprovalError("A grant's sum is too small: at least a nano-dollar, $0.000000001.")
+        if self.max_uses is not None and (type(self.max_uses) is not int or not 1 <= self.max_uses <= MOST_USES):
+            raise ApprovalError(f"A grant covers 1 to {MOST_USES:,} calls, not {self.max_uses!r:.40}.")
+        if type(self.same_arguments) is not bool:
+            raise ApprovalError(f"A grant is for the same arguments or not: True or False, not {self.same_arguments!r:.40}.")
 
     @property
     def cap(self) -> int | None:
@@ -131,6 +146,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     """The number of persons who must agree."""
     approvers: tuple[str, ...] | None = None
     """Those who may answer; None: anybody who can."""
+    user_messages: tuple[UserMessage, ...] = ()
+    """For an approver: the last messages that the user typed in the session before the call, oldest first."""
 
     @property
     def fits(self) -> bool:
@@ -155,6 +172,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 "",
                 f"  Arguments{self._hidden()}",
                 *_barred(self._arguments(), most),
+                *self._asked_for(),
                 "",
                 f"  Cost      {self._cost()}",
                 f"  Time      {'not known' if self.expected_ms is None else f'about {self.expected_ms / 1000:,g} s'}",
@@ -168,6 +186,14 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
                 f"  Approval  {self.id}",
             )
         )
+
+    def _asked_for(self) -> list[str]:
+        """The lines with what the user typed, each message with its age when the call was made."""
+        lines = ["", "  What the user asked for, as typed"] if self.user_messages else []
+        for one in self.user_messages:
+            lines.append(f"  {age(self.created_at - one.said_at)} before the call{', its beginning' if one.is_cut else ''}")
+            lines += _barred(one.text, MOST_SHOWN)
+        return lines
 
     def _outer(self) -> tuple[str, ...]:
         """From inside what it is asked, which goes on after the answer."""
@@ -216,6 +242,8 @@ class Approval(msgspec.Struct, frozen=True):
     idempotency_key: str | None
     agreed: tuple[str, ...] = ()
     """Those who have agreed so far, where several must."""
+    connection: str | None = None
+    """The session of the connection that the call came over."""
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -230,6 +258,10 @@ class Grant(msgspec.Struct, frozen=True):
     cap_usd: float | None
     spent_usd: float
     uses: int
+    max_uses: int | None
+    """The calls that it covers in all; None: any number."""
+    arguments: dict[str, Any] | None
+    """The arguments that it is for, as records hold them; None: whatever the arguments."""
     granted_by: str
     reason: str | None
     created_at: datetime
@@ -238,8 +270,14 @@ class Grant(msgspec.Struct, frozen=True):
     revoked_by: str | None
 
     def has_room(self, nano: int) -> bool:
-        """True if a call that may cost so many nano-dollars fits under the cap."""
-        return self.cap_usd is None or round(self.spent_usd * NANO) + nano <= round(self.cap_usd * NANO)
+        """True if there is room for one more call, that may cost so many nano-dollars."""
+        within_cap = self.cap_usd is None or round(self.spent_usd * NANO) + nano <= round(self.cap_usd * NANO)
+        return within_cap and not self.is_used_up
+
+    @property
+    def is_used_up(self) -> bool:
+        """True if it has covered all calls that it was for."""
+        return self.max_uses is not None and self.uses >= self.max_uses
 
     def holds(self, at: datetime) -> bool:
         return self.revoked_at is None and at < self.expires_at
@@ -260,6 +298,15 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{b32encode(os.urandom(10)).decode().lower()}"
 
 
+def age(time: timedelta) -> str:
+    """A time in the one unit that says most."""
+    seconds = max(round(time.total_seconds()), 0)
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return plural(seconds // size, unit)
+    return plural(seconds, "second")
+
+
 def visible(text: str) -> str:
     """The text on one line, with all that can't be seen written out: control characters, marks that turn the direction of
     writing, spaces of no width or of odd ones, and what is no character at all."""
@@ -273,10 +320,14 @@ def plain(text: str) -> str:
     return visible(marked(text))
 
 
+def is_seen(char: str) -> bool:
+    """Tells whether a reader sees a character: it is no control, format, surrogate, private or unassigned one, no space but
+    " ", and shows as something."""
+    return char.isprintable() and char not in FILLERS
+
+
 def _shown(char: str) -> str:
-    if char.isprintable() and char not in FILLERS and not "\ufe00" <= char <= "\ufe0f":
-        return char  # printable: no control, format, surrogate, private, unassigned, nor any space but " "
-    return char.encode("unicode_escape").decode()
+    return char if is_seen(char) else char.encode("unicode_escape").decode()
 
 
 def _barred(text: str, most: int) -> list[str]:

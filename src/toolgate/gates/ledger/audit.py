@@ -101,6 +101,8 @@ class End(msgspec.Struct, gc=False):
         _came_from(call, body)
         if start is None:
             body |= self._not_started()
+        else:
+            body["tier"] = start.entry.tier
         if outcome.error is not None:
             body |= _told(outcome.error)
         if outcome.pending is not None:
@@ -169,6 +171,7 @@ def _came_from(call: Call, body: dict[str, Any]) -> None:
         "idempotency_key": call.idempotency_key,
         "approval": call.approval,
         "request_id": call.request_id,
+        "timeout": call.timeout,
     }
     body |= {name: value for name, value in said.items() if value is not None}
 
@@ -208,8 +211,10 @@ def _hash_of(arguments: Any) -> str | None:
 class Ledger:
     """The gate of records: no effect before the start, no outcome before the end."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, time_ns: Callable[[], int] = time_ns) -> None:
         self._store = store
+        self.time_ns = time_ns
+        """The clock of the records: nanoseconds since 1970."""
         self.on_end: list[Callable[[InvokeContext, Outcome], None]] = []
         """Told of each call that ends. Not hooks: those cost a quick call half of its time again."""
 
@@ -217,7 +222,7 @@ class Ledger:
         """Records that the call starts; gives what to await before its effect, if it has to wait: for its tier, or since it
         holds what is settled, after a crash, by whether it began (`waits`). Raises, or lets the awaited raise, StoreError:
         then the tool must not run."""
-        at = ctx.at if entry.asks is None else time_ns()  # a person may have been asked for a long time
+        at = ctx.at if entry.asks is None else self.time_ns()  # a person may have been asked for a long time
         record = ctx.start = Start(at, ctx.call, entry, ctx.canonical, ctx.recorded, ctx.decision)
         store = self._store
         if entry.tier != "read_only" or waits:

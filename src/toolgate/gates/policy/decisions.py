@@ -202,10 +202,12 @@ class Guard:
     # -- many decisions
 
     def hidden_from(self, actor: Actor) -> Collection[str]:
-        """All tools that the shipped policy keeps from an actor by its deny lists; what is off, the catalog knows."""
+        """All tools that the shipped policy keeps from an actor by its deny and allow lists; what is off, the catalog
+        knows."""
         if not self.native:
             raise RuntimeError("only the shipped policy can tell at once; ask permitted()")
-        return _hidden_from(self.data, actor.persona)
+        denied, unlisted = _denied_to(self.data, actor.persona), self.data.hidden_by_list(actor.tenant, actor.persona)
+        return unlisted.union(denied) if unlisted else denied
 
     async def permitted(self, actor: Actor, names: Sequence[str]) -> list[str]:
         """Those of the tools that the actor may view. If the policy or its data change meanwhile, it begins again."""
@@ -270,7 +272,7 @@ def _canonical(arguments: Any) -> bytes | None:
 # its reason.
 
 
-def _hidden_from(data: PolicyData, persona: str | None) -> Collection[str]:
+def _denied_to(data: PolicyData, persona: str | None) -> Collection[str]:
     """Tools that deny lists keep from a persona, whatever catalog and flags say."""
     denied = data.personas.get(persona) if persona is not None else None
     if not denied:
@@ -280,8 +282,10 @@ def _hidden_from(data: PolicyData, persona: str | None) -> Collection[str]:
 
 def may_view(data: PolicyData, tenant: str, persona: str | None, tools: Iterable[str]) -> list[str]:
     """Those of the tools that the policy lets the caller see."""
-    hidden = _hidden_from(data, persona)
-    return [tool for tool in tools if tool not in hidden and _enabled(data, tenant, tool)]
+    hidden, listed = _denied_to(data, persona), data.listed(tenant, persona)
+    return [
+        tool for tool in tools if tool not in hidden and (listed is None or tool in listed) and _enabled(data, tenant, tool)
+    ]
 
 
 def lets_request(data: PolicyData, question: PolicyQuestion) -> Decision | None:
@@ -289,6 +293,8 @@ def lets_request(data: PolicyData, question: PolicyQuestion) -> Decision | None:
     tenant, persona, tool = question.tenant, question.persona, question.tool
     entry = data.entry(tool, tenant)
     if entry is None or tool in data.global_deny or (persona is not None and tool in data.personas.get(persona, ())):
+        return None
+    if data.allow_lists and (listed := data.listed(tenant, persona)) is not None and tool not in listed:
         return None
     flag, needed = data.flag(tool, tenant), entry.get("requires_permission")
     if (entry.get("enabled") is not True) if flag is None else not flag:

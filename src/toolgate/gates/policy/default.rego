@@ -40,19 +40,23 @@ permitted_action("tool.view", tool) if {
 	tool_enabled_for_tenant(tool)
 	not tool_in_deny_list(tool)
 	not tool_in_global_deny_list(tool)
+	not outside_allow_list(tool)
 }
 
 permitted_action("tool.request", tool) if {
 	tool_enabled_for_tenant(tool)
 	not tool_in_deny_list(tool)
 	not tool_in_global_deny_list(tool)
+	not outside_allow_list(tool)
 	not tool_args_restricted(tool)
+	not argument_refused(tool)
 	scopes_suffice(tool)
 }
 
 permitted_action("tool.enable", tool) if {
 	persona_can_add_tools
 	not tool_in_global_deny_list(tool)
+	not outside_allow_list(tool)
 }
 
 # === RULES ON TOOLS ===
@@ -72,6 +76,19 @@ tool_enabled_for_tenant(tool) if {
 tool_in_deny_list(tool) if tool in persona_denied
 
 tool_in_global_deny_list(tool) if tool in data.global_tool_deny
+
+# A tenant that has an allow list has the tools on its caller's persona's list, and no others, for every action.
+outside_allow_list(tool) if {
+	tenant_has_allow_list
+	not persona_unrestricted
+	not tool in allow_listed
+	not listed_for_everybody(tool)
+}
+
+listed_for_everybody(tool) if tool in data.tenant_tool_allow[input.tenant].everybody
+
+# Never true here. A policy that is this text with more rules below it can refuse values of arguments by this rule.
+argument_refused(tool) if tool == ""
 
 tool_args_restricted(tool) if {
 	runs_code(tool)
@@ -110,6 +127,33 @@ tenant_flags := object.get(data.tenant_tool_flags, input.tenant, {})
 
 persona_denied := object.get(data.persona_tool_deny, input.persona_id, [])
 
+tenant_has_allow_list if type_name(data.tenant_tool_allow[input.tenant]) != ""
+
+allow_listed := data.tenant_tool_allow[input.tenant].no_persona if {
+	input.persona_id == null
+	is_array(data.tenant_tool_allow[input.tenant].no_persona)
+}
+
+else := data.tenant_tool_allow[input.tenant].personas[input.persona_id] if {
+	is_array(data.tenant_tool_allow[input.tenant].personas[input.persona_id])
+}
+
+else := []
+
+# A list may be for some personas alone; then the others have what they would have without it.
+persona_unrestricted if {
+	data.tenant_tool_allow[input.tenant].unlisted_personas == "unrestricted"
+	is_object(data.tenant_tool_allow[input.tenant].personas)
+	not persona_listed
+}
+
+persona_listed if {
+	input.persona_id == null
+	type_name(data.tenant_tool_allow[input.tenant].no_persona) != ""
+}
+
+persona_listed if type_name(data.tenant_tool_allow[input.tenant].personas[input.persona_id]) != ""
+
 # === WHAT MUST BE THERE ===
 
 caller_named if {
@@ -132,7 +176,14 @@ data_ready if {
 	names(data.code_execution_restricted_tenants)
 	is_object(tenant_flags)
 	names(persona_denied)
+	allow_lists_ready
 }
+
+allow_lists_ready if not allow_lists_given
+
+allow_lists_ready if is_object(data.tenant_tool_allow)
+
+allow_lists_given if type_name(data.tenant_tool_allow) != ""
 
 name(value) if {
 	is_string(value)
@@ -172,6 +223,12 @@ else := "nobody may add tools without a persona that has the right" if {
 	input.persona_id == null
 }
 
+else := sprintf("%s is not on the allow list of tenant %s", [input.resource, input.tenant]) if {
+	input.action == "tool.enable"
+	persona_can_add_tools
+	outside_allow_list(input.resource)
+}
+
 else := sprintf("persona %s was not given the right to add tools", [input.persona_id]) if {
 	input.action == "tool.enable"
 }
@@ -179,6 +236,10 @@ else := sprintf("persona %s was not given the right to add tools", [input.person
 else := sprintf("persona %s: %s", [input.persona_id, persona_reason]) if tool_in_deny_list(input.resource)
 
 else := sprintf("%s is not in the catalog", [input.resource]) if not in_catalog(input.resource)
+
+else := sprintf("%s is not on the allow list of tenant %s", [input.resource, input.tenant]) if {
+	outside_allow_list(input.resource)
+}
 
 else := sprintf("%s is disabled for tenant %s", [input.resource, input.tenant]) if {
 	has(tenant_flags, input.resource)
@@ -188,6 +249,8 @@ else := sprintf("%s is disabled for tenant %s", [input.resource, input.tenant]) 
 else := sprintf("%s is disabled", [input.resource]) if not tool_enabled_for_tenant(input.resource)
 
 else := sprintf("tenant %s may not run code", [input.tenant]) if tool_args_restricted(input.resource)
+
+else := sprintf("an argument of %s has a value that is not allowed", [input.resource]) if argument_refused(input.resource)
 
 else := sprintf("%s needs the permission %v, which the caller was not given", [input.resource, needed]) if {
 	needed := needed_scope(input.resource)

@@ -1,4 +1,4 @@
-"""The data that the policy looks at: six documents, and two that may be missing.
+"""The data that the policy looks at: six documents, and three that may be missing.
 
 `PolicyData` makes them from what the catalog and the store know. One decision of the shipped policy needs a handful of
 values, so it is given a slice that holds no more; a policy of the user's, or an OPA server, gets all of it.
@@ -6,7 +6,7 @@ Documents that come from outside (a file) are `GivenDocument`, and refused with 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from toolgate.errors import ToolgateError, nearest
 from toolgate.jsontext import UNKNOWN_ARGUMENT, find_not_json, schema_faults
@@ -17,6 +17,7 @@ EMPTY_DOCUMENTS: Documents = {
     **{name: [] for name in ("global_tool_deny", "code_execution_restricted_tenants")},
 }
 """Those that must be there."""
+UNRESTRICTED = "unrestricted"
 Said = TypeVar("Said", bool, str)
 
 
@@ -26,6 +27,48 @@ class PolicyError(ToolgateError):
     def __init__(self, message: str | None = None, *, line: int | None = None, suggestion: str | None = None) -> None:
         super().__init__(message, suggestion=suggestion)
         self.line = line
+
+
+class AllowList(NamedTuple):
+    """The tools that the callers of a tenant have, and no others: by persona, and for callers without one."""
+
+    personas: Mapping[str, frozenset[str]]
+    no_persona: frozenset[str] | None = None
+    """None: there is no list for them."""
+    everybody: frozenset[str] = frozenset()
+    """Tools that are on each of the lists, and that callers have for whom there is none."""
+    unlisted_unrestricted: bool = False
+    """True: callers for whom there is no list have what they would have without any; False: they have nothing."""
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> "AllowList":
+        """The list that a document of the right shape holds."""
+        nobody = document.get("no_persona")
+        return cls(
+            {persona: frozenset(tools) for persona, tools in document["personas"].items()},
+            None if nobody is None else frozenset(nobody),
+            frozenset(document.get("everybody", ())),
+            document.get("unlisted_personas") == UNRESTRICTED,
+        )
+
+    def document(self) -> Documents:
+        found: Documents = {"personas": {persona: sorted(tools) for persona, tools in sorted(self.personas.items())}}
+        if self.no_persona is not None:
+            found["no_persona"] = sorted(self.no_persona)
+        if self.everybody:
+            found["everybody"] = sorted(self.everybody)
+        if self.unlisted_unrestricted:
+            found["unlisted_personas"] = UNRESTRICTED
+        return found
+
+    def tools_of(self, persona: str | None) -> frozenset[str] | None:
+        """The tools that a caller has by it; None: it does not restrict this caller."""
+        found = self.no_persona if persona is None else self.personas.get(persona)
+        if found is None and self.unlisted_unrestricted:
+            return None
+        if found is None or not self.everybody:
+            return found or self.everybody
+        return found | self.everybody
 
 
 class Data(Protocol):
@@ -54,6 +97,7 @@ class PolicyData:
         restricted_tenants: Collection[str] = (),
         enforced: Collection[str] = (),
         *,
+        allow_lists: Mapping[str, AllowList] | None = None,
         tenant_names: Callable[[], Iterable[tuple[str, str]]] = tuple,
         epoch: int = 0,
     ) -> None:
@@ -67,6 +111,7 @@ class PolicyData:
         self.can_add_tools = can_add_tools or {}
         self.global_deny = self._without_enforced({"": global_deny or {}})[""]
         self.restricted_tenants = frozenset(restricted_tenants)
+        self.allow_lists = allow_lists or {}
         self.epoch = epoch
 
     def _without_enforced(self, lists: Mapping[str, Mapping[str, Said]]) -> Mapping[str, Mapping[str, Said]]:
@@ -81,6 +126,20 @@ class PolicyData:
     def flag(self, tool: str, tenant: str) -> bool | None:
         """A tenant's own flag."""
         return self.tenants.get(tenant, {}).get(tool)
+
+    def listed(self, tenant: str, persona: str | None) -> Collection[str] | None:
+        """The tools that an allow list leaves a caller, with those that the organisation enforces; None: no list does."""
+        allowed = self.allow_lists.get(tenant)
+        tools = None if allowed is None else allowed.tools_of(persona)
+        return tools if tools is None or not self.enforced else tools | self.enforced
+
+    def hidden_by_list(self, tenant: str, persona: str | None) -> set[str]:
+        """The tools of a tenant that its allow list keeps from a caller."""
+        listed = self.listed(tenant, persona)
+        if listed is None:
+            return set()
+        own = (name for whose, name in self._tenant_names() if whose == tenant)
+        return {name for names in (self._names(), own) for name in names if name not in listed}
 
     def slice(self, tenant: str, persona: str | None, tool: str) -> Documents:
         """The documents that one decision of the shipped policy needs."""
@@ -102,6 +161,11 @@ class PolicyData:
                 documents["deny_reasons"] = {"personas": {persona: {tool: reason}}}
         if tool in self.global_deny:
             documents.setdefault("deny_reasons", {})["everybody"] = {tool: self.global_deny[tool]}
+        listed = self.listed(tenant, persona)
+        if listed is not None:
+            tools = [tool] if tool in listed else []
+            held = {"personas": {}, "no_persona": tools} if persona is None else {"personas": {persona: tools}}
+            documents["tenant_tool_allow"] = {tenant: held}
         return documents
 
     def whole(self) -> Documents:
@@ -120,7 +184,16 @@ class PolicyData:
                 "personas": {persona: dict(denied) for persona, denied in self.personas.items()},
                 "everybody": dict(self.global_deny),
             },
+            **self._allow_documents(self.allow_lists),
         }
+
+    def _allow_documents(self, tenants: Iterable[str]) -> Documents:
+        """The document of allow lists, with what the organisation enforces on each; none if no tenant has a list."""
+        lists = {tenant: self.allow_lists[tenant] for tenant in tenants if tenant in self.allow_lists}
+        if not lists:
+            return {}
+        everywhere = {tenant: one._replace(everybody=one.everybody | self.enforced) for tenant, one in lists.items()}
+        return {"tenant_tool_allow": {tenant: one.document() for tenant, one in everywhere.items()}}
 
     def of_tenant(self, tenant: str) -> Documents:
         """All that concerns one tenant, without what is said of others and of personas, who are of all tenants."""
@@ -132,6 +205,7 @@ class PolicyData:
             "tool_catalog": whole["tool_catalog"],
             "global_tool_deny": whole["global_tool_deny"],
             "code_execution_restricted_tenants": [tenant] if tenant in self.restricted_tenants else [],
+            **self._allow_documents((tenant,)),
         }
 
     def _own_tools(self) -> dict[str, dict[str, Any]]:
@@ -183,6 +257,18 @@ _CATALOG = _by_name(
         "enabled", requires_permission={"type": ["string", "null"], "minLength": 1}, runs_code={"type": "boolean"}, tier={}
     )
 )
+ALLOW_LIST_SCHEMA: Documents = {
+    "type": "object",
+    "required": ["personas"],
+    "additionalProperties": False,
+    "properties": {
+        "personas": _by_name(_NAMES),
+        "no_persona": _NAMES,
+        "everybody": _NAMES,
+        "unlisted_personas": {"enum": ["deny", UNRESTRICTED]},
+    },
+}
+ALLOW_LIST_KEYS = tuple(ALLOW_LIST_SCHEMA["properties"])
 DOCUMENTS_SCHEMA: Documents = {
     "type": "object",
     "required": list(EMPTY_DOCUMENTS),
@@ -193,6 +279,7 @@ DOCUMENTS_SCHEMA: Documents = {
         "tenant_tool_flags": _by_name(_by_name(_flags("enabled"))),
         "persona_tool_deny": _by_name(_NAMES),
         "persona_permissions": _by_name(_flags("can_add_tools")),
+        "tenant_tool_allow": _by_name(ALLOW_LIST_SCHEMA),
         "global_tool_deny": _NAMES,
         "code_execution_restricted_tenants": _NAMES,
         "deny_reasons": {

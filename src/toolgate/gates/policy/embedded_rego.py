@@ -8,6 +8,7 @@ policy: a policy may be collected by any thread. Whatever goes wrong denies, and
 import re
 import threading
 import weakref
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
@@ -61,9 +62,9 @@ NO_DECISION = Decision(False, "the policy's decision is not {allow, reason}")
 UNDEFINED = '"<undefined>"'
 ENGINES = 8
 """Policies that a thread keeps ready; of more, the one that it has had longest is compiled again when it is needed."""
-Held = tuple["weakref.ref[Data]", int]
-"""Data and the epoch for which it holds."""
-_PLACE = re.compile(r"--> [^\n]*:(\d+):\d+\n")
+Held = tuple["weakref.ref[Any]", int]
+"""Data, or whatever stands for it, and the epoch for which it holds."""
+_PLACE = re.compile(r"--> [^\n]*:(\d+):(\d+)\n")
 _ERROR = re.compile(r"error: ([^\n]+)")
 NOT_RUNNABLE = ("could not find function", "Unknown function", "recursion detected")
 """What Regorus says, only when it comes to it, of a policy that OPA would not have loaded."""
@@ -110,6 +111,11 @@ class EmbeddedRego:
     def evaluate(self, asked: dict[str, Any], documents: Documents) -> PolicyVerdict:
         """Answer to an input as it stands, on documents as they stand."""
         return self._answer(orjson.dumps(asked).decode(), documents, None)
+
+    def evaluate_many(self, asked: Iterable[str], documents: Documents) -> list[Decision]:
+        """Answer to inputs as they stand, each a JSON text, on documents that are loaded once."""
+        held = (weakref.ref(self), 0)
+        return [self._answer(one, documents, held).decision for one in asked]
 
     def sample_milliseconds(self) -> float:
         """The processor time of a decision here, on sample calls and little data: a busy machine makes no policy slow."""
@@ -305,7 +311,7 @@ def _refused(error: BaseException, does: str = "does not compile") -> BaseExcept
     found, words = _PLACE.search(str(error)), _ERROR.search(str(error))
     line = int(found[1]) if found else None
     what = words[1] if words else str(error).strip().split("\n", 1)[0]
-    where = f" at line {line}" if line else ""
+    where = f" at line {line}, column {found[2]}" if found else ""
     return PolicyError(f"The policy {does}{where}: {what.rstrip('.')}.", line=line)
 
 

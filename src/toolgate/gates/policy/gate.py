@@ -106,26 +106,38 @@ class PolicyGate:
         await self.enter(ctx, entry)
 
     async def decide(self, ctx: InvokeContext, entry: Entry | None) -> Decision:
-        """The policy's decision on this call; on a name without a tool as on one that is hidden."""
+        """The policy's decision on this call; on a name without a tool as on one that is hidden. What a subordinate agent
+        calls must be allowed to it and to everybody for whom it acts."""
+        decision = await self._decide(ctx, entry, ctx.call.actor)
+        for actor in ctx.call.on_behalf_of:
+            if not decision.allow:
+                break
+            above = await self._decide(ctx, entry, actor)
+            if not above.allow:
+                decision = Decision(False, f"{_who(actor)}, for whom the subordinate acts: {above.reason}", above.sure)
+        return decision
+
+    async def _decide(self, ctx: InvokeContext, entry: Entry | None, actor: Actor) -> Decision:
         call, guard = ctx.call, self.guard
         name = call.tool if entry is None else entry.name
-        known = guard.known(call.actor, "tool.request", name)
+        known = guard.known(actor, "tool.request", name)
         if known is not None:
             return known
         return await guard.decide(
-            call.actor, "tool.request", name, tier=None if entry is None else entry.tier, session=call.session,
+            actor, "tool.request", name, tier=None if entry is None else entry.tier, session=call.session,
             door=call.door, arguments=self._glance(ctx.arguments, entry) if guard.reads_arguments else None,
         )  # fmt: skip
 
     async def refusal(self, ctx: InvokeContext, reason: str) -> CallError:
         """Hidden and missing look the same; only what may be seen can be denied. Where the policy can't be asked, what the
         actor had is not called missing."""
-        actor, tool = ctx.call.actor, ctx.call.tool
-        view = self.guard.known(actor, "tool.view", tool) or await self.guard.decide(actor, "tool.view", tool)
+        tool = ctx.call.tool
         if self.guard.reads_arguments:
             reason = self._without_fields(reason, ctx.arguments)
-        if not view.allow and (view.sure or self.guard.hides(actor, tool)):
-            return not_found(tool, reason)
+        for actor in ctx.call.actors:
+            view = self.guard.known(actor, "tool.view", tool) or await self.guard.decide(actor, "tool.view", tool)
+            if not view.allow and (view.sure or self.guard.hides(actor, tool)):
+                return not_found(tool, reason)
         return Denied("PERMISSION_DENIED", f"{tool} is not permitted: {reason}.", reason=reason)
 
     async def observe(self, ctx: InvokeContext, entry: Entry, observer: Observer) -> None:
@@ -145,6 +157,10 @@ class PolicyGate:
             decision = await self.decide(ctx, entry)
             words = f"asked again with the arguments as they would run: {decision.reason}"
             yield GateVerdict("policy_final", "pass" if decision.allow else "deny", words)
+
+
+def _who(actor: Actor) -> str:
+    return "an actor without a persona" if actor.persona is None else f"persona {actor.persona}"
 
 
 def _bytes(file: Path) -> bytes | None:

@@ -9,19 +9,22 @@ from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 
 from toolgate.errors import NO_SUCH_TOOL
-from toolgate.gates.policy.decisions import SLICE, Guard
 from toolgate.gates.policy.documents import PolicyData
-from toolgate.gates.policy.engine import EmbeddedEngine, RemoteEngine
-from toolgate.model import MASK, Actor
+from toolgate.gates.policy.engine import InputsRead, PolicyQuestion
+from toolgate.model import MASK, Actor, Decision
 from toolgate.store.database import Rows, Store, Transaction
 
 REPLAY_PAGE = 2_000
 SHOWN_EXAMPLES = 3
+MAX_KNOWN = 20_000
+"""Decisions that are remembered while calls are looked through."""
+UNREAD: dict[str, Any] = {"user": "", "session": None, "door": "", "tier": None}
+"""In the place of what a policy does not read."""
 Change = Literal["newly_denied", "newly_allowed", "unknown"]
 
 
@@ -92,20 +95,36 @@ class _Tally:
         return Replay(**self._counts, groups=tuple(groups))
 
 
-async def replay(
-    pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: EmbeddedEngine | RemoteEngine, data: PolicyData
-) -> Replay:
+class Candidate(Protocol):
+    """A policy that is tried."""
+
+    reads: InputsRead
+
+    async def judge(self, inputs: Sequence[str]) -> list[Decision]:
+        """Gives the decision on each input, a JSON text. Raises PolicyError if the policy can't be used."""
+
+
+async def replay(pages: AsyncIterable[Sequence[tuple[Any, ...]]], candidate: Candidate, data: PolicyData) -> Replay:
     """Put the calls of the log's rows before a candidate policy, with the data as it is now."""
-    guard = Guard(candidate, monotonic=lambda: 0.0)
-    guard.use(data)
     tally = _Tally()
-    seen = 0
+    known: dict[str, Decision] = {}
+    was_asked = False
     async for page in pages:
-        for call in filter(None, map(_recorded, page)):
-            tally.add(call, *await _compare(call, guard))
-            seen += 1
-            if seen % SLICE == 0:
-                await asyncio.sleep(0)
+        asked = [(call, _input(call, candidate.reads, data)) for call in filter(None, map(_recorded, page))]
+        if len(known) > MAX_KNOWN:
+            known.clear()
+        new = [*dict.fromkeys(one.text for _, one in asked if one.text is not None and one.text not in known)]
+        if new or not was_asked:
+            known.update(zip(new, await candidate.judge(new), strict=True))
+            was_asked = True
+        for call, one in asked:
+            if one.text is None:
+                tally.add(call, "unknown", one.unknown)
+            else:
+                tally.add(call, _changed(call.let_through, known[one.text].allow), known[one.text].reason)
+        await asyncio.sleep(0)
+    if not was_asked:
+        await candidate.judge([])  # nobody is told that a policy changes nothing that is none
     return tally.result()
 
 
@@ -127,30 +146,41 @@ def _changed(let_through: bool | None, allow: bool) -> Literal["same"] | Change:
     return "same" if allow == let_through else "newly_allowed" if allow else "newly_denied"
 
 
-async def _compare(call: RecordedDecision, guard: Guard) -> tuple[Literal["same"] | Change, str]:
+class RecordedInput(NamedTuple):
+    """The input that a call is put before a policy with, as JSON; without one, the reason why its decision is not known."""
+
+    text: str | None
+    unknown: str = ""
+
+
+def _input(call: RecordedDecision, reads: InputsRead, data: PolicyData) -> RecordedInput:
+    """What the policy does not read is left out, so that calls that are the same to it are judged once."""
     body = call.body
     if call.let_through is None:
-        return "unknown", "the record does not say whether the policy let it through"
-    if guard.data.entry(call.tool, call.tenant) is None and guard.engine.remote is False:
-        return "unknown", "the tool is not in the catalog of this process"
-    if guard.reads_arguments and body.get("arguments") is None:
-        return "unknown", "the policy looks at arguments, and the record holds none"
-    if guard.reads_arguments and MASK.encode() in orjson.dumps(body["arguments"]):
-        return "unknown", "the policy looks at arguments, and those on record are masked"
+        return RecordedInput(None, "the record does not say whether the policy let it through")
+    if data.entry(call.tool, call.tenant) is None:
+        return RecordedInput(None, "the tool is not in the catalog of this process")
+    if reads.arguments and body.get("arguments") is None:
+        return RecordedInput(None, "the policy looks at arguments, and the record holds none")
+    if reads.arguments and MASK.encode() in orjson.dumps(body["arguments"]):
+        return RecordedInput(None, "the policy looks at arguments, and those on record are masked")
     try:
         actor = Actor(call.tenant, body.get("persona"), body.get("user") or "local", tuple(body.get("scopes") or ()))
     except (ValueError, TypeError):
-        return "unknown", "the record does not say who called"
-    decision = await guard.decide(
-        actor,
-        "tool.request",
-        call.tool,
-        tier=body.get("tier"),
-        session=body.get("session"),
-        door=body.get("door", "python"),
-        arguments=body.get("arguments"),
+        return RecordedInput(None, "the record does not say who called")
+    about = {
+        "user": actor.user,
+        "session": body.get("session"),
+        "door": body.get("door", "python"),
+        "tier": body.get("tier"),
+    }
+    read = {name: value if name in reads.context else UNREAD[name] for name, value in about.items()}
+    question = PolicyQuestion(
+        actor.tenant, actor.persona, "tool.request", call.tool, scopes=actor.scopes, arguments=body.get("arguments"), **read
     )
-    return _changed(call.let_through, decision.allow), decision.reason
+    if fault := question.fault():
+        return RecordedInput(None, fault)
+    return RecordedInput(orjson.dumps(question.input(reads)).decode())
 
 
 def _recorded(row: tuple[Any, ...]) -> RecordedDecision | None:

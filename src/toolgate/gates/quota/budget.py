@@ -30,10 +30,11 @@ from toolgate.gates.quota.budget_accounts import (
     zone,
 )
 from toolgate.gates.quota.money import MAX_NANO_DOLLARS, actual, estimate, reservable
-from toolgate.model import NANO, Call, Entry, Outcome, SpendingLimit, nano
+from toolgate.model import NANO, Actor, Call, Entry, Outcome, SpendingLimit, nano
 from toolgate.pipeline.context import InvokeContext
 from toolgate.pipeline.gate_order import GateVerdict
 from toolgate.pipeline.held_resources import HoldingGate, hold, holds, let_go
+from toolgate.pipeline.hooks import Estimates
 from toolgate.pipeline.usage import Estimate, dollars
 from toolgate.store import budgets as table
 from toolgate.store import reservations
@@ -113,9 +114,15 @@ class Budgets(HoldingGate):
 
     # -- the life of a call
 
-    def estimate(self, ctx: InvokeContext, entry: Entry) -> None:
-        """Notes what the call may cost with the arguments that it has."""
-        ctx.estimate = estimate(entry, ctx.arguments)
+    async def estimate(self, ctx: InvokeContext, entry: Entry) -> None:
+        """Notes what the call may cost with the arguments that it has. A built-in tool may know better than its price and
+        its arguments tell (`hooks.Estimates`)."""
+        own = None
+        if entry.hooks and entry.tool.source == "builtin":
+            for hook in entry.hooks:
+                if isinstance(hook, Estimates):
+                    own = await hook.estimate(ctx)
+        ctx.estimate = own or estimate(entry, ctx.arguments)
 
     async def enter(self, ctx: InvokeContext, entry: Entry) -> None:
         hold(ctx, self, entry)
@@ -140,7 +147,7 @@ class Budgets(HoldingGate):
 
     async def reserve(self, call: Call, entry: Entry, estimate: Estimate) -> None:
         """Take the estimate from every budget that the call falls under, or raise BUDGET_EXCEEDED and take nothing."""
-        counted = self._book.counted(call.actor, entry, self._clock())
+        counted = self._counted(call, entry)
         if not counted:
             return
         await self._presence.show()
@@ -159,6 +166,13 @@ class Budgets(HoldingGate):
             self._unsettled[call.id] = _Debt(0, taken.counted)
             self._tasks.start(self._retry())
             raise
+
+    def _counted(self, call: Call, entry: Entry) -> list[CountedBudget]:
+        """The budgets that a call falls under: also those of the actors for whom it is made, each once."""
+        at = self._clock()
+        if not call.on_behalf_of:
+            return self._book.counted(call.actor, entry, at)
+        return list(dict.fromkeys(one for actor in call.actors for one in self._book.counted(actor, entry, at)))
 
     async def confirm(self, call: Call) -> None:
         """Make sure that what a call reserved is still its own, or reserve it anew. Asked once the start record is on disk:
@@ -189,7 +203,7 @@ class Budgets(HoldingGate):
         if actual and not entry.priced:
             self.reporting.add(entry.name)
         reserved = call.id in self._begun
-        counted = tuple(self._book.counted(call.actor, entry, self._clock())) if reserved or actual else ()
+        counted = tuple(self._counted(call, entry)) if reserved or actual else ()
         if not reserved and not counted:
             return
         self._begun.pop(call.id, None)
@@ -279,14 +293,23 @@ class Budgets(HoldingGate):
 
     async def look(self, call: Call, entry: Entry, estimate: Estimate) -> list[Look]:
         """The answer of each budget to a call, taking nothing."""
-        counted = self._book.counted(call.actor, entry, self._clock())
-        balances = await self._store.read(reservations.balances([each.account for each in counted]))
         looks = []
-        for (budget, account), held in zip(counted, balances, strict=True):
-            left = budget.cap - held.spent - held.reserved
+        for one in await self.counting(call.actor, entry):
+            budget, left = one.budget, one.budget.cap - one.spent - one.reserved
             reason = f"{dollars(max(left, 0))} of {dollars(budget.cap)} left, the call may cost {dollars(estimate.nano)}"
-            looks.append(Look(described(budget, scope_of(budget, account.name)), reservable(estimate) <= left, reason))
+            looks.append(Look(described(budget, one.scope), reservable(estimate) <= left, reason))
         return looks
+
+    async def counting(self, actor: Actor, entry: Entry) -> list[BudgetStatus]:
+        """The balance of each budget that counts an actor's calls of a tool."""
+        counted = self._book.counted(actor, entry, self._clock())
+        balances = await self._store.read(reservations.balances([each.account for each in counted]))
+        return [
+            BudgetStatus(
+                budget, scope_of(budget, account.name), held.spent, held.reserved, period_after(budget, account.starts)
+            )
+            for (budget, account), held in zip(counted, balances, strict=True)
+        ]
 
     async def status(self, tenant: str | None = None) -> list[BudgetStatus]:
         """The balance of every budget in force, for each of those whom it counts separately; of one tenant, or of all. What
@@ -306,31 +329,40 @@ class Budgets(HoldingGate):
         ]
         return [one for one in found if tenant is None or one.scope["tenant"] in (None, EACH, tenant)]
 
-    async def costs(self, by: By, since: datetime, tenant: str | None = None) -> list[CostLine]:
-        """The costs of calls since then: the most expensive first, or day by day, in the time zone of the settings."""
-        return await costs(self._store, self._zone, by, since, tenant)
+    async def costs(self, by: By, since: datetime, tenant: str | None = None, most: int | None = None) -> list[CostLine]:
+        """The costs of calls since then: the most expensive first, or day by day, in the time zone of the settings. Rows of
+        the log are counted as for `usage`."""
+        return await costs(self._store, self._zone, by, since, tenant, most)
 
-    async def usage(self, by: UsageBy, since: datetime, tenant: str | None, user: str | None) -> list[UsageLine]:
-        """The calls that ended since then, and how: the most calls first, or day by day, in the settings' time zone."""
-        return await usage(self._store, self._zone, by, since, tenant, user)
+    async def usage(
+        self, by: UsageBy, since: datetime, tenant: str | None, user: str | None, most: int | None = None
+    ) -> list[UsageLine]:
+        """The calls that ended since then, and how: the most calls first, or day by day, in the settings' time zone. Of rows
+        of the log that are not counted yet, at most so many are counted first, or all."""
+        return await usage(self._store, self._zone, by, since, tenant, user, most)
 
 
 class SpendingLimits(HoldingGate):
-    """The gate of calls that a program makes: what they may cost together, whatever budgets say."""
+    """The gate of calls that a program or an agent makes: what they may cost together, whatever budgets say."""
+
+    def check(self, ctx: InvokeContext, entry: Entry, limit: SpendingLimit) -> None:
+        """Refuses a call that may cost more than is left: nobody is asked about it."""
+        cost, left = ctx.estimate.nano, max(limit.room, 0)
+        if cost > left:
+            whose = "run" if limit.is_run else "program"
+            words = f"{entry.name} may cost ${cost / NANO:g}, and the {whose} has ${left / NANO:g} left."
+            raise Denied("BUDGET_EXCEEDED", words, details={"limit": whose})
 
     def enter(self, ctx: InvokeContext, entry: Entry, limit: SpendingLimit) -> None:
-        """Takes what the call may cost out of what is left to its program."""
-        cost, left = ctx.estimate.nano, max(limit.left, 0)
-        if cost > left:
-            words = f"{entry.name} may cost ${cost / NANO:g}, and the program has ${left / NANO:g} left."
-            raise Denied("BUDGET_EXCEEDED", words)
-        limit.left -= cost
-        hold(ctx, self, (limit, cost))
+        """Takes what the call may cost out of what is left to its program, or to the run of its agent."""
+        self.check(ctx, entry, limit)  # others may have taken it while a person was asked
+        limit.take(ctx.estimate.nano)
+        hold(ctx, self, (limit, ctx.estimate.nano))
 
     def leave(self, ctx: InvokeContext, token: tuple[SpendingLimit, int], _outcome: Outcome | None) -> None:
         """Gives back what the call did not cost."""
         limit, cost = token
-        limit.left += cost - ctx.cost
+        limit.take(ctx.cost - cost)
 
 
 def _of(found: AccountBalance | CrossedThreshold, counted: Iterable[CountedBudget]) -> CountedBudget:

@@ -13,9 +13,8 @@ import orjson
 from toolgate.gates.quota.money import MAX_NANO_DOLLARS
 from toolgate.model import LOCAL, NANO, Actor, Entry
 from toolgate.pipeline.usage import dollars
-from toolgate.store import budgets as table
+from toolgate.store.budgets import EACH as EACH
 from toolgate.store.budgets import (
-    BUCKET,
     BudgetRow,
     By,
     CostLine,
@@ -25,7 +24,8 @@ from toolgate.store.budgets import (
     account_name,
     whose,
 )
-from toolgate.store.budgets import EACH as EACH
+from toolgate.store.call_counts import CallCount, CountFilter, counts, whole_hours
+from toolgate.store.call_statistics import DAY, HOUR, count_rows
 from toolgate.store.database import Store, now
 from toolgate.store.reservations import Account
 
@@ -209,37 +209,67 @@ class BudgetStatus(msgspec.Struct, frozen=True):
         }
 
 
-def _day_of(quarter: str | None, zone: tzinfo) -> str:
-    """The day, as a zone counts days, of a quarter of an hour since 1970."""
-    at = datetime.fromtimestamp(int(quarter or 0) * BUCKET / 1_000_000, UTC)
-    return at.astimezone(zone).date().isoformat()
+def counted_since(since: datetime, *, is_daily: bool = False) -> datetime:
+    """The beginning of the hour, or of the day in UTC, from which on calls are counted that are asked for since a moment."""
+    span = DAY if is_daily else HOUR
+    return datetime.fromtimestamp(int(since.timestamp()) // span * span, UTC)
 
 
 async def usage(
-    store: Store, zone: tzinfo, by: UsageBy, since: datetime, tenant: str | None, user: str | None
+    store: Store, zone: tzinfo, by: UsageBy, since: datetime, tenant: str | None, user: str | None, most: int | None
 ) -> list[UsageLine]:
-    """The calls that ended since then: the most calls first, or day by day as the zone counts days."""
-    await store.flush()
-    lines = await store.read(table.calls_ended(by, since, tenant, user))
-    if by != "day":
-        return sorted(lines, key=lambda line: (-line.calls, line.tenant or "", line.name or ""))
-    days: dict[str, UsageLine] = {}
-    for line in lines:
-        day = _day_of(line.name, zone)
-        before = days.get(day, UsageLine(day, None, 0, 0, 0, 0, 0, 0))
-        days[day] = UsageLine(day, None, *(one + more for one, more in zip(before[2:], line[2:], strict=True)))
-    return [days[day] for day in sorted(days)]
+    """The calls that ended since the hour of then: the most calls first, or day by day as the zone counts days. An
+    hour belongs to the day in which it begins. Of a user, days are those of UTC."""
+    found = await _counts(store, zone, by, since, CountFilter(tenant=tenant, user=user), most, statuses=True)
+    lines: dict[tuple[str | None, str | None], UsageLine] = {}
+    for owner, name, one in found:
+        before = lines.get((owner, name), UsageLine(name, owner, 0, 0, 0, 0, 0, 0))
+        lines[owner, name] = _with(before, one)
+    order = (lambda line: line.name) if by == "day" else (lambda line: (-line.calls, line.tenant or "", line.name or ""))
+    return sorted(lines.values(), key=order)
 
 
-async def costs(store: Store, zone: tzinfo, by: By, since: datetime, tenant: str | None) -> list[CostLine]:
-    """The costs of calls since then: the most expensive first, or day by day as the zone counts days."""
-    await store.flush()
-    lines = await store.read(table.usage(by, since, tenant))
-    if by != "day":
-        return sorted(lines, key=lambda line: (-line.nano, -line.calls, line.tenant or "", line.name or ""))
-    days: dict[str, CostLine] = {}
-    for line in lines:
-        day = _day_of(line.name, zone)
-        before = days.get(day, CostLine(day, None, 0, 0))
-        days[day] = CostLine(day, None, before.calls + line.calls, before.nano + line.nano)
-    return [days[day] for day in sorted(days)]
+def _with(line: UsageLine, more: CallCount) -> UsageLine:
+    kinds = (more.status == "success", more.status in ("failure", "timeout"), more.status == "denied")
+    added = (more.calls, *(more.calls if is_kind else 0 for is_kind in kinds), more.nano, more.tokens)
+    return UsageLine(line.name, line.tenant, *(one + extra for one, extra in zip(line[2:], added, strict=True)))
+
+
+async def costs(store: Store, zone: tzinfo, by: By, since: datetime, tenant: str | None, most: int | None) -> list[CostLine]:
+    """The calls that ran since the hour of then, and their cost: the most expensive first, or day by day as the zone counts
+    days. Those of users are counted from the beginning of a day in UTC on."""
+    lines: dict[tuple[str | None, str | None], CostLine] = {}
+    for owner, name, one in await _counts(store, zone, by, since, CountFilter(tenant=tenant), most, statuses=False):
+        if one.ran or one.nano:
+            before = lines.get((owner, name), CostLine(name, owner, 0, 0))
+            lines[owner, name] = CostLine(name, owner, before.calls + one.ran, before.nano + one.nano)
+    if by == "day":
+        return sorted(lines.values(), key=lambda line: line.name or "")
+    return sorted(lines.values(), key=lambda line: (-line.nano, -line.calls, line.tenant or "", line.name or ""))
+
+
+async def _counts(
+    store: Store, zone: tzinfo, by: By, since: datetime, wanted: CountFilter, most: int | None, *, statuses: bool
+) -> list[tuple[str | None, str | None, CallCount]]:
+    """Counts of calls, each with the tenant of its user and the name of its line. Of rows of the log that are not counted
+    yet, at most so many are counted first, or all."""
+    if most != 0:
+        await store.flush()
+        await count_rows(store, most)
+    is_daily = wanted.user is not None or by == "user"  # of a user, calls are counted by day
+    begin, end = int(counted_since(since, is_daily=is_daily).timestamp()), whole_hours(since, now())[1]
+    if is_daily:
+        end = -(-end // DAY) * DAY
+    if by == "day":
+        days = UTC if is_daily else zone
+        step = DAY if begin % DAY == 0 and str(days) == "UTC" else HOUR
+        found = await store.read(counts(wanted, begin, end, by=None, step=step, statuses=statuses))
+        return [(None, _day_at(begin + one.point * step, days), one) for one in found]
+    found = await store.read(counts(wanted, begin, end, by=None if by == "tenant" else by, statuses=statuses))
+    if by == "tenant":
+        return [(None, one.tenant, one) for one in found]
+    return [(one.tenant if by == "user" else None, one.name or None, one) for one in found]
+
+
+def _day_at(seconds: int, zone: tzinfo) -> str:
+    return datetime.fromtimestamp(seconds, zone).date().isoformat()

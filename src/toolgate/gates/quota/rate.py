@@ -142,7 +142,7 @@ class Rates:
 
     def enter(self, call: Call, entry: Entry) -> Awaitable[None] | None:
         """Counts the call, or raises RATE_LIMITED with the time to wait; with Redis, when awaited."""
-        limits = self._limits(call.actor, entry)
+        limits = self._limits(call, entry)
         if not limits:
             return None
         if self._redis is not None:
@@ -162,7 +162,7 @@ class Rates:
 
     async def look(self, call: Call, entry: Entry) -> str | None:
         """The reason why the call would be refused, or None; counts nothing."""
-        limits = self._limits(call.actor, entry)
+        limits = self._limits(call, entry)
         if not limits:
             return None
         try:
@@ -178,10 +178,14 @@ class Rates:
             return error.message
         return _too_often(wait, rule, window).message if wait > 0 else None
 
-    def _limits(self, actor: Actor, entry: Entry) -> AppliedRules:
+    def _limits(self, call: Call, entry: Entry) -> AppliedRules:
         rules = self._of_tools.get(entry.fingerprint)
         if rules is None:
             rules = self._find_rules(entry)
+        actor = call.actor
+        if call.on_behalf_of:  # it counts once for each of them
+            found = {rule.name(one, entry): rule for one in call.actors for rule in rules if rule.matches(one)}
+            return list(found.items())
         return [(rule.name(actor, entry), rule) for rule in rules if rule.matches(actor)]
 
     def _find_rules(self, entry: Entry) -> tuple[CompiledRule, ...]:

@@ -68,13 +68,13 @@ class Secrets(HoldingGate):
         """Refuses a call that lacks a secret, before a person is asked about it. `hosts`: those that its command reaches."""
         if entry.auth is None and SECRET_MARK not in canonical:
             return
-        for name in names_in(arguments):
+        for name in names_in(_fillable(entry, arguments)):
             self._value(name, entry, actor, arguments, hosts)
         self.credential(entry, actor)
 
     def lacking(self, entry: Entry, arguments: Any, actor: Actor, hosts: Sequence[str] = ()) -> list[CallError]:
         """The errors that a call would be told, one for each secret that it needs and would not get."""
-        names = list(dict.fromkeys(names_in(arguments)))
+        names = list(dict.fromkeys(names_in(_fillable(entry, arguments))))
         errors = [_error(self._value, name, entry, actor, arguments, hosts) for name in names]
         if entry.auth is not None and entry.auth.config_key not in names:
             errors.append(_error(self.credential, entry, actor))
@@ -87,9 +87,12 @@ class Secrets(HoldingGate):
 
     def enter(self, ctx: InvokeContext, entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with references replaced. The context gets the values, to mask them, and the tool's credential."""
-        if entry.auth is None and SECRET_MARK not in ctx.canonical:
+        is_marked = SECRET_MARK in ctx.canonical
+        if is_marked and entry.literal_input:
+            is_marked = next(names_in(_fillable(entry, arguments)), None) is not None
+        if entry.auth is None and not is_marked:
             return arguments
-        if ctx.call.from_code and SECRET_MARK in ctx.canonical:
+        if ctx.call.from_code and is_marked:
             raise Denied(
                 "SECURITY_VIOLATION", "Code in the sandbox cannot name secrets: nobody saw what it would do with them."
             )
@@ -101,8 +104,9 @@ class Secrets(HoldingGate):
             return used[name]
 
         filled: dict[str, Any] = arguments
-        if SECRET_MARK in ctx.canonical:
-            filled = with_texts(arguments, lambda text: REFERENCE.sub(lambda found: value(found[1].strip()), text))
+        if is_marked:
+            fillable = _fillable(entry, arguments)
+            filled = with_texts(fillable, lambda text: REFERENCE.sub(lambda found: value(found[1].strip()), text))
         if entry.auth is not None:
             ctx.credential = self.credential(entry, ctx.call.actor)
             if ctx.credential is not None:
@@ -111,7 +115,7 @@ class Secrets(HoldingGate):
             hold(ctx, self)
             ctx.injected = tuple(dict.fromkeys((*ctx.injected, *used.values())))
             self._in_use[ctx.id] = ctx.injected
-        return filled
+        return {**arguments, **filled} if entry.literal_input else filled
 
     def inherit(self, ctx: InvokeContext) -> None:
         """Let a call know the secrets of the call that makes it: what is handed on is masked there too."""
@@ -204,6 +208,13 @@ def _error(look: Callable[..., object], *of: object) -> CallError | None:
     except CallError as error:
         return error
     return None
+
+
+def _fillable(entry: Entry, arguments: Any) -> Any:
+    """The arguments in which references to secrets are meant."""
+    if not entry.literal_input or not isinstance(arguments, Mapping):
+        return arguments
+    return {name: part for name, part in arguments.items() if name not in entry.literal_input}
 
 
 def names_in(value: Any) -> Iterator[str]:

@@ -79,7 +79,9 @@ def is_code(entry: Entry) -> bool:
 
 def gets_its_credential(entry: Entry) -> bool:
     """True of a tool that is given the credential it declares without being named: the operator's code, and workflows, which
-    only the operator's settings declare."""
+    only the operator's settings declare or open to a tenant (`registration.workflows`). No other dynamic tool has any."""
+    if entry.tool.source == "dynamic":
+        return entry.tool.workflow is not None
     return is_code(entry) or (entry.tool.source == "workflow" and entry.tool.tenant is None)
 
 

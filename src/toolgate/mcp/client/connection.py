@@ -332,6 +332,8 @@ async def open_connection(
         yield connection
     finally:
         connection.end()
-        await stop_tasks(serving)
-        if connection.fast_http is not None:
-            await connection.fast_http.close()
+        try:
+            await stop_tasks(serving)
+        finally:
+            if connection.fast_http is not None:
+                await connection.fast_http.close()

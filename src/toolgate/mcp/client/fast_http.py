@@ -52,9 +52,9 @@ from toolgate.mcp.client.guarded_http import (
     is_stream,
 )
 from toolgate.mcp.client.request_meta import FAST_METHODS, MODERN_VERSION, request_headers, with_meta
-from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser
 from toolgate.mcp.client.untrusted_text import printable
 from toolgate.model import Caller
+from toolgate.network.sse import EventTooLong, SseEvent, SseParser
 from toolgate.network.tls import tls
 from toolgate.tasks import BackgroundTasks
 
@@ -305,10 +305,13 @@ class HttpPool:
     def __init__(self, name: str, url: str, most: int) -> None:
         self._name, self._url, self._most = name, url, most
         self._pool: ClientSession | None = None
+        self._closed = False
         self._behind = BackgroundTasks()
         """Work after a response was returned: bodies read to their end, cancellations, answers to questions."""
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> ClientResponse:
+        if self._closed:
+            raise Unreachable(message=f"The connection to server {self._name} is closed.")
         try:
             return await self._http().post(self._url, data=body, headers=headers, allow_redirects=False)
         except (ClientConnectorError, ConnectionTimeoutError, InvalidURL) as error:
@@ -318,6 +321,8 @@ class HttpPool:
 
     async def resume(self, headers: Mapping[str, str]) -> ClientResponse | None:
         """Resumes a broken stream; None if the server can't, or not now."""
+        if self._closed:
+            return None
         try:
             response = await self._http().get(self._url, headers=headers, allow_redirects=False)
         except (ClientError, OSError):
@@ -329,7 +334,7 @@ class HttpPool:
 
     def later(self, work: Coroutine[Any, Any, None], *, certainly: bool = False) -> None:
         """Starts background work, up to a limit, unless it must be done (`certainly`)."""
-        if len(self._behind) >= MAX_BACKGROUND_TASKS and not certainly:
+        if self._closed or (len(self._behind) >= MAX_BACKGROUND_TASKS and not certainly):
             work.close()
             return
         self._behind.start(work).add_done_callback(self._over)
@@ -340,9 +345,13 @@ class HttpPool:
             logger.warning("server %s: background work of a call failed: %s", self._name, shown(described(error)))
 
     async def close(self) -> None:
-        await self._behind.close()
-        if self._pool is not None:
-            await self._pool.close()
+        """Closes the connections, also if whoever awaits it is cancelled meanwhile. None is opened afterwards."""
+        self._closed = True
+        try:
+            await self._behind.close()
+        finally:
+            if self._pool is not None:
+                await self._pool.close()
 
     async def body(self, response: ClientResponse) -> bytes:
         """Reads a body. Raises ErrorResponse if it is too long; if its length says so, nothing is read."""

@@ -8,17 +8,18 @@ remote server is used, since httpx2 takes long to load.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import httpcore2
 import httpx2
 import orjson
 
-from toolgate.errors import CallError, described
+from toolgate.errors import CallError, ToolgateError, described
 from toolgate.jsontext import MAX_JSON_VALUES, holds_too_much
 from toolgate.mcp.client.errors import (
     CONNECTION_CLOSED,
@@ -30,7 +31,9 @@ from toolgate.mcp.client.errors import (
     shown,
     status_message,
 )
-from toolgate.mcp.client.sse import EventTooLong, SseEvent, SseParser, encode_event
+from toolgate.network.http_client import HttpClient
+from toolgate.network.http_connection import PinnedBackend
+from toolgate.network.sse import EventTooLong, SseEvent, SseParser, encode_event
 from toolgate.network.tls import tls
 
 CONNECT_SECONDS = 10.0
@@ -145,17 +148,55 @@ class BoundedClient(httpx2.AsyncClient):
         return False
 
 
+class JudgedBackend(httpcore2.AsyncNetworkBackend):
+    """Connects to the addresses that an HTTP client lets a tool reach; they are judged anew for each connection."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self._http = http
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        name = f"[{host}]" if ":" in host else host
+        try:
+            addresses = await self._http.addresses(f"{'https' if port == 443 else 'http'}://{name}:{port}/")
+        except ToolgateError as error:
+            raise httpcore2.ConnectError(error.message) from error
+        return await PinnedBackend(addresses).connect_tcp(host, port, timeout, local_address, socket_options)
+
+
+class JudgedTransport(httpx2.AsyncHTTPTransport):
+    """A transport without proxies, all of whose connections are judged."""
+
+    def __init__(self, http: HttpClient, limits: httpx2.Limits) -> None:
+        super().__init__(verify=tls(), trust_env=False, limits=limits)
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls(),
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=JudgedBackend(http),
+        )
+
+
 class GuardedClient(BoundedClient):
     """The HTTP client of one server. `failure` is the last failure, as a sentence."""
 
     def __init__(self, to: "HttpTransport", read_seconds: float) -> None:
+        limits = httpx2.Limits(
+            max_connections=MAX_POOL_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=KEEPALIVE_SECONDS
+        )
         super().__init__(
             to.most,
             auth=None if to.login is None else httpx2.Auth(),  # adds nothing: not even what a URL may hold
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=read_seconds, write=60.0, pool=60.0),
-            limits=httpx2.Limits(
-                max_connections=MAX_POOL_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=KEEPALIVE_SECONDS
-            ),
+            limits=limits,
+            transport=None if to.http is None else JudgedTransport(to.http, limits),
         )
         self.failure: str | None = None
         self.session_id: str | None = None

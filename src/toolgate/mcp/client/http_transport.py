@@ -31,6 +31,7 @@ from toolgate.mcp.client.oauth.token_store import LoginStore
 from toolgate.mcp.client.secret_masking import SecretMasker
 from toolgate.mcp.client.secret_refs import ReadSecret, fill, fill_url
 from toolgate.mcp.client.untrusted_text import innermost, longest_timeout, sentence, span
+from toolgate.network.http_client import HttpClient
 from toolgate.settings import ServerSettings
 
 RESERVED_HEADERS = frozenset(
@@ -57,10 +58,12 @@ class HttpTransport:
         asks: bool = False,
         show: ShowUrl | None = None,
         wait: AwaitRedirect | None = None,
+        http: HttpClient | None = None,
     ) -> None:
-        """`kept` stores the login, and `masker` learns its tokens. The rest is for logins (`OAuthProvider`)."""
+        """`kept` stores the login, and `masker` learns its tokens. `http`: judges each address that is connected to; None:
+        the operator named the server. The rest is for logins (`OAuthProvider`)."""
         self.name, self.url, self.most = name, fill_url(_address(name, settings), secrets, name), settings.output_bytes
-        self.masker = masker
+        self.masker, self.http = masker, http
         self.login: OAuthProvider | None = None
         self._settings, self._secrets = settings, secrets
         self._unfilled = _checked(name, settings.headers)
@@ -96,18 +99,23 @@ class HttpTransport:
         return ()
 
     def fast_http(self, about: ServerInfo) -> FastHttp | None:
-        """The fast path; None for the SSE transport and through a proxy."""
-        if self._settings.transport == "sse" or goes_through_proxy(self.url):
+        """The fast path; None for the SSE transport, through a proxy, and where addresses are judged."""
+        if self.http is not None or self._settings.transport == "sse" or goes_through_proxy(self.url):
             return None
         return FastHttp(self, about.protocol)
 
 
 @asynccontextmanager
 async def open_transport(
-    name: str, settings: ServerSettings, secrets: ReadSecret, masker: SecretMasker, kept: LoginStore
+    name: str,
+    settings: ServerSettings,
+    secrets: ReadSecret,
+    masker: SecretMasker,
+    kept: LoginStore,
+    http: HttpClient | None = None,
 ) -> AsyncIterator[HttpTransport]:
     """Opens the transport to a remote server. Entered and left in the same task. Raises Unreachable."""
-    remote = HttpTransport(name, settings, secrets, kept, masker)
+    remote = HttpTransport(name, settings, secrets, kept, masker, http=http)
     remote.headers()  # what is missing is said before anything is tried
     async with AsyncExitStack() as stack:
         try:

@@ -19,6 +19,7 @@ from toolgate.tasks import BackgroundTasks, finish
 
 if TYPE_CHECKING:
     from toolgate.mcp.client.connection import ServerChannel
+    from toolgate.network.http_client import HttpClient
     from toolgate.sandbox.engine import Sandbox
     from toolgate.sandbox.workspaces import Workspaces
     from toolgate.screening.paths import SensitivePaths
@@ -39,10 +40,11 @@ class UpstreamServers:
         tokens: Callable[[str], str | None] | None = None,
         rules: "Callable[[], SensitivePaths] | None" = None,
         places: "Workspaces | None" = None,
+        http: "HttpClient | None" = None,
     ) -> None:
         """`secrets` reads the secrets that settings name. `keep` and `tokens` store and read those of logins, which no
         settings can name. `home`: None in memory. `rules`: what no program may open. `places` decides which changes in
-        folders are applied."""
+        folders are applied. `http`: judges the addresses of servers that the operator did not name."""
         self.restarts_by_itself = True
         """True: a server that fails is restarted before anybody calls it. A command that ends at once sets it to False."""
         self._secrets = secrets
@@ -52,6 +54,7 @@ class UpstreamServers:
         self._tokens = tokens
         self._rules = rules
         self._places = places
+        self._http = http
         self._sandbox = sandbox
         self._home = home
         self._servers: dict[str, ServerSupervisor] = {}
@@ -159,7 +162,7 @@ class UpstreamServers:
 
             self._told(name, "step", "connecting")
             kept = LoginStore(name, settings.url, self._tokens, self._keep)
-            return await stack.enter_async_context(open_transport(name, settings, secrets, masker, kept))
+            return await stack.enter_async_context(open_transport(name, settings, secrets, masker, kept, self._http))
 
         from toolgate.mcp.client.launch import launch_server
         from toolgate.mcp.client.stdio import open_stdio

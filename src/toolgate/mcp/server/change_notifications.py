@@ -50,6 +50,9 @@ class ChangeListener:
     actor: Actor
     tell: OnEvent
     seen: tuple[Tool, ...] = ()
+    """The tools that its actor may see."""
+    listed: tuple[Tool, ...] = ()
+    """Those of them that it is listed."""
     uris: dict[str, str] = field(default_factory=dict)
     """The resources that it watches, each with its server."""
 
@@ -115,6 +118,7 @@ class ChangeNotifier:
 
     async def _add(self, watcher: ChangeListener) -> None:
         watcher.seen = await self._app.tools.list(watcher.actor)
+        watcher.listed = (await self._app.tools.served(watcher.actor)).tools
         self._watchers.add(watcher)
         if self._looking is None or self._looking.done():
             self._looking = self._work.start(self._look())
@@ -188,12 +192,14 @@ class ChangeNotifier:
             known, items = tools.version, servers.accepted_items
 
     async def _compare(self, watcher: ChangeListener) -> None:
+        listed_before, listed = watcher.listed, (await self._app.tools.served(watcher.actor)).tools
+        watcher.listed = listed
+        if listed is not listed_before and _listed(listed_before) != _listed(listed):
+            watcher.tell(ToolsListChanged())
         before, now = watcher.seen, await self._app.tools.list(watcher.actor)
         if now is before:
             return
         watcher.seen = now
-        if _listed(before) != _listed(now):
-            watcher.tell(ToolsListChanged())
         if _methods(before) != _methods(now):
             watcher.tell(PromptsListChanged())
             watcher.tell(ResourcesListChanged())

@@ -15,11 +15,11 @@ import msgspec
 import orjson
 
 from toolgate.errors import Failed
-from toolgate.mcp.server.identity import Credential
+from toolgate.mcp.server.identity import REQUEST_ID_KEY, Credential
 from toolgate.mcp.server.request_state import seal_retry
 from toolgate.mcp.server.results import ProtocolError, call_result, list_page
 from toolgate.mcp.server.trace_context import TRACE_MARK, trace_context
-from toolgate.model import Actor, Entry, Tool
+from toolgate.model import CALL_TOOL, Actor, Entry, Tool
 from toolgate.version import VERSION
 
 if TYPE_CHECKING:
@@ -169,7 +169,9 @@ class FastPath:
         if self._is_traced and b"traceparent" in headers:
             caller.trace_context = trace_context(scope["headers"], {})
         cancel_with_connection(scope)
-        outcome = await self._app.invoke(entry.name, arguments, actor=credential.actor, door="mcp", caller=caller)
+        outcome = await self._app.invoke(
+            entry.name, arguments, actor=credential.actor, request_id=scope.get(REQUEST_ID_KEY), door="mcp", caller=caller
+        )
         del scope[CALL_KEY]
         # From here on it has been made, and is answered in any case.
         if outcome.pending is not None and outcome.pending.kind == "input" and not caller.wanted:
@@ -191,7 +193,8 @@ class FastPath:
 
     def _is_plain_tool(self, entry: Entry, capabilities: Mapping[str, Any]) -> bool:
         """True if nobody can have to be asked, and no argument has to be in a header."""
-        if entry.riskiest.asks is not None or (entry.kind == "mcp" and capabilities):
+        may_ask_client = entry.kind == "mcp" or entry.name == CALL_TOOL  # which calls one of a server, perhaps
+        if entry.riskiest.asks is not None or (may_ask_client and capabilities):
             return False
         headed = self._headed.get(entry.fingerprint)
         if headed is None:
@@ -208,8 +211,8 @@ class FastPath:
         if self._capabilities(bytes(params.meta)) is None or not _is_plain_id(request):
             return False
         actor, cursor = credential.actor, params.cursor
-        permitted = await self._app.tools.list(actor)
-        body = self._listed.find(actor, permitted, cursor)
+        served = (await self._app.tools.served(actor)).tools
+        body = self._listed.find(actor, served, cursor)
         if body is None:
             try:
                 page = await list_page(self._app, actor, cursor)
@@ -221,7 +224,7 @@ class FastPath:
             page["resultType"] = "complete"
             body = orjson.dumps(page)
             if not passing:
-                self._listed.keep(actor, permitted, cursor, body, page.get("nextCursor"))
+                self._listed.keep(actor, served, cursor, body, page.get("nextCursor"))
         await reply(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request.id), body))
         return True
 
@@ -251,7 +254,7 @@ class FastPath:
 
 
 class ListPageCache:
-    """Pages of tools/list as they were sent, by actor, while what the actor may see is the same.
+    """Pages of tools/list as they were sent, by actor, while what the actor's model is listed is the same.
 
     Callers can't choose what is cached: the first page, and those that a cached page leads to. A made-up cursor is answered,
     and not cached.
@@ -263,18 +266,16 @@ class ListPageCache:
         the cursor was given out and its page not asked for yet."""
         self.size = 0
 
-    def find(self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None) -> bytes | None:
+    def find(self, actor: Actor, served: tuple[Tool, ...], cursor: str | None) -> bytes | None:
         known = self._actors.get(actor)
-        return (known[1].get(cursor) or None) if known is not None and known[0] is permitted else None
+        return (known[1].get(cursor) or None) if known is not None and known[0] is served else None
 
-    def keep(
-        self, actor: Actor, permitted: tuple[Tool, ...], cursor: str | None, body: bytes, following: str | None
-    ) -> None:
+    def keep(self, actor: Actor, served: tuple[Tool, ...], cursor: str | None, body: bytes, following: str | None) -> None:
         """Caches a page with the cursor of the next one, if its own cursor was given out."""
         known = self._actors.get(actor)
-        if known is None or known[0] is not permitted:
+        if known is None or known[0] is not served:
             self.size -= 0 if known is None else sum(map(len, known[1].values()))
-            known = self._actors[actor] = permitted, {None: b""}
+            known = self._actors[actor] = served, {None: b""}
         pages = known[1]
         if pages.get(cursor) != b"":
             return

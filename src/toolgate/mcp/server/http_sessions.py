@@ -29,7 +29,7 @@ from toolgate.mcp.server.change_notifications import ChangeNotifier
 from toolgate.mcp.server.gateway import Gateway
 from toolgate.mcp.server.identity import CREDENTIAL_KEY, CURRENT_TOOL, Credential, actor_id, credential_in_scope
 from toolgate.mcp.server.session_records import TOUCH_SECONDS, SessionRecords, key_of
-from toolgate.mcp.server.session_replica import SessionReplica
+from toolgate.mcp.server.session_replica import SessionReplica, is_handshake
 from toolgate.store.database import now
 from toolgate.tasks import BackgroundTasks, finish, repeat, wait_for_any
 
@@ -40,6 +40,7 @@ HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCO
 MAX_SESSION_ID_BYTES = 128
 MAX_CLIENT_BYTES = 65_536
 """Bytes of what a client says of itself in its handshake; it is kept."""
+TOO_LARGE = PlainTextResponse("The parameters of initialize are too large", 413)
 LOOK_SECONDS = 15.0
 """News of sessions are looked for this often, in case a notice was lost."""
 
@@ -86,7 +87,7 @@ class HttpSessionManager(StreamableHTTPSessionManager):
     async def _begin(self, message: Mapping[str, Any], who: Credential, scope: Scope, receive: Receive, send: Send) -> None:
         client = _client_of(message)
         if len(client) > MAX_CLIENT_BYTES:
-            await PlainTextResponse("The parameters of initialize are too large", 413)(scope, receive, send)
+            await TOO_LARGE(scope, receive, send)
             return
         id = uuid4().hex
         key = key_of(id)
@@ -126,8 +127,12 @@ class HttpSessionManager(StreamableHTTPSessionManager):
             await replica.serve(scope, receive, send)
             await replica.end()
         else:
-            if message.get("method") == "initialize":
-                await self._records.set_client(key, _client_of(message)[:MAX_CLIENT_BYTES])
+            if message.get("method") == "initialize" and (client := _client_of(message)) != row.client:
+                if len(client) > MAX_CLIENT_BYTES:
+                    await TOO_LARGE(scope, receive, send)
+                    return
+                if is_handshake(client):  # what is none the SDK refuses, and no process must read it from the record
+                    await self._records.set_client(key, client)
             await replica.serve(scope, receive, send)
 
     # -- replicas
@@ -184,6 +189,8 @@ class HttpSessionManager(StreamableHTTPSessionManager):
                         await self._look_at(key)
             except StoreError as error:
                 logger.warning("sessions of MCP clients were not looked after: %s", error)
+            except Exception:  # of one session, which must not be the end of this for all
+                logger.exception("sessions of MCP clients were not looked after")
 
     async def keep(self) -> None:
         """Puts down which sessions are in use, and ends those that are not. Meant to be repeated."""

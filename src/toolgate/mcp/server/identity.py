@@ -27,6 +27,8 @@ class Credential(msgspec.Struct, frozen=True, gc=False):
     may_approve: bool = False
     """True if whoever sits at the client may approve its calls there."""
     permissions: frozenset[Permission] = CALLS
+    may_speak: bool = False
+    """True if the client may pass on what its user typed, as the user's own words."""
 
     def may(self, permission: Permission) -> bool:
         return permission in self.permissions
@@ -41,6 +43,8 @@ RecallCredential = Callable[[str], Awaitable[Credential | None]]
 """Gives the credential of this id as it is now; None if it is not this door's. Raises `KeyRefused` if it is not valid."""
 CREDENTIAL_KEY = "toolgate.credential"
 """The key in the ASGI scope under which the HTTP server puts the credential."""
+REQUEST_ID_KEY = "toolgate.request_id"
+"""In a request's ASGI scope: its id, which the client gave or which is new. A request of /mcp may have none."""
 
 CURRENT_TOOL: ContextVar["Entry | None"] = ContextVar("toolgate_mcp_tool", default=None)
 """The tool that the HTTP request being served calls, if its actor may see it. The SDK asks for a tool's schema where nothing

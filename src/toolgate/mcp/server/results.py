@@ -91,11 +91,11 @@ class ProtocolError(Exception):
 
 
 async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
-    """One page of the tools that an actor may see, by name. The next one begins after the last name of this one, so that
-    what is added or removed meanwhile shifts nothing."""
-    permitted, most = await app.tools.list(actor), app.settings.mcp.page
-    start = 0 if cursor is None else bisect_right(permitted, decode_cursor(cursor), key=attrgetter("name"))
-    tools = (tool for tool in islice(permitted, start, None) if METHOD_TAG not in tool.tags)
+    """One page of the tools that an actor's model is listed, by name. The next one begins after the last name of this one,
+    so that what is added or removed meanwhile shifts nothing."""
+    served, most = (await app.tools.served(actor)).tools, app.settings.mcp.page
+    start = 0 if cursor is None else bisect_right(served, decode_cursor(cursor), key=attrgetter("name"))
+    tools = (tool for tool in islice(served, start, None) if METHOD_TAG not in tool.tags)
     page = list(islice(tools, most + 1))
     listed: JsonObject = {
         "tools": [_definition(app.tools.get(tool.name, actor)) for tool in page[:most]],
@@ -105,7 +105,7 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     if len(page) > most:
         listed["nextCursor"] = encode_cursor(page[most - 1].name)
     if down := app.servers.unreachable:
-        seen = {tool.target for tool in permitted}
+        seen = {tool.target for tool in await app.tools.list(actor)}
         # Without the cause, which is for operators: a server's stderr may be about another tenant's call.
         if missing := {server: UNREACHABLE_REASON for server in sorted(down) if f"mcp:{server}" in seen}:
             listed["_meta"] = {MISSING_META: missing}

@@ -22,7 +22,8 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 from mcp.shared.transport_context import TransportContext
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import InitializeRequestParams, jsonrpc_message_adapter
+from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from toolgate.mcp.server.caller import LOG_LEVEL_KEY
@@ -115,9 +116,7 @@ class SessionReplica:
             listener = await changes.join(connection, self._actor, self._tell)
             if row.version <= self.version and connection.client_params is not None:
                 return
-            connection.client_params, connection.protocol_version = ServerRunner._negotiate_initialize(
-                orjson.loads(row.client)
-            )
+            connection.client_params, connection.protocol_version = _handshake(row.client)
             connection.initialized.set()
             if row.log_level is not None:
                 connection.state[LOG_LEVEL_KEY] = row.log_level
@@ -188,7 +187,8 @@ class SessionReplica:
     async def _give(self, message: Mapping[str, Any]) -> None:
         writer = self.transport._read_stream_writer
         if writer is not None and not self.transport.is_terminated:
-            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # A client's message was passed on as it came: it may be none.
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ValidationError):
                 await writer.send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
 
     # -- changes
@@ -213,3 +213,16 @@ class SessionReplica:
         await asyncio.sleep(RELAY_SECONDS)
         changed, self._changed = sorted(self._changed), set()
         await self._records.send(self.key, {"updated": changed}, sender=self.number)
+
+
+def is_handshake(client: str) -> bool:
+    """Tells whether a session can be made from what a client says of itself: the parameters of initialize, as JSON."""
+    try:
+        _handshake(client)
+    except ValidationError:
+        return False
+    return True
+
+
+def _handshake(client: str) -> tuple[InitializeRequestParams, str]:
+    return ServerRunner._negotiate_initialize(orjson.loads(client))

@@ -58,15 +58,25 @@ def claim_stdio() -> Iterator[StdioDescriptors]:
         os.dup2(ends.outgoing, 1)
 
 
-async def serve(app: "App", actor: Actor, ends: StdioDescriptors, workspace: Path | None = None) -> None:
+async def serve(
+    app: "App",
+    actor: Actor,
+    ends: StdioDescriptors,
+    workspace: Path | None = None,
+    session: str | None = None,
+    *,
+    may_speak: bool = False,
+) -> None:
     """Serves one client until it closes its end. Its user is the one at this machine, and may approve. `workspace`: the
-    folder that all of its calls work in."""
-    credential = Credential("stdio", actor, may_approve=True)
+    folder that all of its calls work in. `session`: the name of its session; without it, one of its own. `may_speak`: it may
+    pass on what its user typed."""
+    credential = Credential("stdio", actor, may_approve=True, may_speak=may_speak)
 
     async def recall(id: str) -> Credential | None:
         return credential if id == credential.id else None
 
-    gateway = Gateway(app, lambda _ctx: credential, recall=recall, session=f"mcp-{new_id()}", workspace=workspace)
+    session = session or f"mcp-{new_id()}"
+    gateway = Gateway(app, lambda _ctx: credential, recall=recall, session=session, workspace=workspace)
     async with gateway as server:
         to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)

@@ -43,6 +43,7 @@ class TaskRequest(NamedTuple):
     answers: Mapping[str, Any] | None = None
     """Answers to the tool's questions (protocol 2026-07-28), and its own state."""
     state: str | None = None
+    connection: str | None = None
 
 
 class TaskSnapshot(NamedTuple):
@@ -151,6 +152,9 @@ class TaskRecords:
         """A task of this credential; None: unknown, another's, or over."""
         if not (0 < len(id) <= 64 and id.isascii() and id.isprintable()):
             return None
+        # Before the task: its process takes an answer and a question away at once, so a question that is read after the
+        # answers were is either still open or its answer is known here.
+        answered = await self._store.read(table.answered(id))
         found = await self._store.read(table.find(id, who.id, actor, lease=self._presence.seconds))
         if found is None:
             return None
@@ -158,7 +162,6 @@ class TaskRecords:
         asked = None if row.questions is None else await self._opened(f"{id} questions", row.questions)
         if not isinstance(asked, dict):
             return StoredTask(row, is_orphan, {})
-        answered = await self._store.read(table.answered(id))
         return StoredTask(row, is_orphan, {name: one for name, one in asked.items() if name not in answered})
 
     async def answer(self, found: StoredTask, responses: Any) -> None:

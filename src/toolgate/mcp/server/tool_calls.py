@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolgate.errors import CallError
 from toolgate.gates.approval.request import Answer, ApprovalError
-from toolgate.mcp.server.caller import ClientCaller, Request, meta_of
-from toolgate.mcp.server.identity import Credential
+from toolgate.mcp.server.caller import ClientCaller, Request, is_modern, meta_of
+from toolgate.mcp.server.identity import REQUEST_ID_KEY, Credential
 from toolgate.mcp.server.request_state import InputRequiredResult, RetryState
 from toolgate.mcp.server.results import APPROVAL_META, INVALID_PARAMS, ProtocolError
 from toolgate.mcp.server.task_records import TaskRequest
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_KEY_META, SESSION_META, TIMEOUT_META = "toolgate/idempotency_key", "toolgate/session", "toolgate/timeout"
 """Keys in `_meta` that a client may give its call, besides APPROVAL_META."""
+USER_WORDS_META = "toolgate/user_words"
+"""And the one that a client may give it whose credential may speak for the user."""
 APPROVAL_POLL_SECONDS = 1.0
 APPROVAL_QUESTION = "toolgate/approval"
 """The name of our question among those that a client is given to answer."""
@@ -49,6 +51,8 @@ class CallWishes(NamedTuple):
     key: str | None
     session: str | None
     timeout: float | None
+    request_id: str | None = None
+    connection: str | None = None
 
 
 class ClientCalls:
@@ -65,6 +69,7 @@ class ClientCalls:
     ) -> Outcome | InputRequiredResult:
         """Gives the outcome, or the input that is required. With a task, the call may outlast its request."""
         wishes = self._wishes(ctx)
+        await self._take_words(ctx, who, wishes)
         brought, responses = RetryState.of(ctx.params.get("requestState") if ctx.params else None), _responses(ctx)
         client = ClientCaller(ctx, _for_tool(brought, responses), brought.state, task)
         approval = brought.approval or wishes.approval
@@ -73,7 +78,7 @@ class ClientCalls:
             task.client, task.approval = client, approval
             task.request = TaskRequest(
                 tool, arguments, wishes.session, wishes.key, wishes.timeout, where, client.capabilities,
-                client.input_responses, client.request_state,
+                client.input_responses, client.request_state, wishes.connection,
             )  # fmt: skip
         asked: set[str] = set()
         try:
@@ -88,7 +93,7 @@ class ClientCalls:
         """Makes the call of a task again whose process is gone: with the approval that it waited for, if it did."""
         client = ClientCaller(None, request.answers, request.state, task, request.capabilities)
         task.client = client
-        wishes = CallWishes(task.approval, request.key, request.session, request.timeout)
+        wishes = CallWishes(task.approval, request.key, request.session, request.timeout, connection=request.connection)
         return await self._through(client, task.who, request.tool, request.arguments, wishes, set())
 
     def is_here(self, request: TaskRequest) -> bool:
@@ -141,7 +146,8 @@ class ClientCalls:
         """Invokes in a task of its own: the SDK cancels at every await, a call is cancelled once and then recorded."""
         calling = self._app.invoke(
             tool, arguments, actor=who.actor, session=wishes.session, idempotency_key=wishes.key,
-            approval=wishes.approval, timeout=wishes.timeout, workspace=self._workspace, door="mcp", caller=client,
+            approval=wishes.approval, timeout=wishes.timeout, request_id=wishes.request_id, workspace=self._workspace,
+            door="mcp", caller=client, connection=wishes.connection,
         )  # fmt: skip
         task = start_task(calling, unheard=True)
         client.deadline = self._deadline(who, tool, wishes)
@@ -218,12 +224,32 @@ class ClientCalls:
             not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout <= 86_400
         ):
             raise ProtocolError(INVALID_PARAMS, f"_meta.{TIMEOUT_META} must be a number of seconds above 0, up to 86400")
+        named = self._session_of(ctx)
         return CallWishes(
             _words(meta, APPROVAL_META),
             _words(meta, IDEMPOTENCY_KEY_META),
-            _words(meta, SESSION_META) or self._session_of(ctx),
+            _words(meta, SESSION_META) or named,
             timeout,
+            (getattr(ctx.request, "scope", None) or {}).get(REQUEST_ID_KEY),
+            # Since 2026-07-28 no session is agreed on: the header is a name like any other, which a client can change.
+            named if self._session is not None or not is_modern(ctx) else None,
         )
+
+    async def _take_words(self, ctx: Request, who: Credential, wishes: CallWishes) -> None:
+        """Takes what a client says that its user typed, before the call that comes with it. One that may not speak for the
+        user is told so: to leave it out in silence would let its people think that it is known."""
+        words = meta_of(ctx).get(USER_WORDS_META)
+        if words is None:
+            return
+        if not who.may_speak:
+            raise ProtocolError(
+                INVALID_PARAMS,
+                f"_meta.{USER_WORDS_META} is for credentials that may speak for the user: "
+                "toolgate keys create --may-speak-for-the-user makes such a key",
+            )
+        if not isinstance(words, str):
+            raise ProtocolError(INVALID_PARAMS, f"_meta.{USER_WORDS_META} must be text")
+        await self._app.say(wishes.session, words, actor=who.actor, through="mcp")
 
     def _session_of(self, ctx: Request) -> str | None:
         """The session of the protocol itself. Its id is a credential, so only its hash is recorded."""

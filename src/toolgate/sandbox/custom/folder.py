@@ -122,6 +122,12 @@ class CustomFolder:
             found += self._reread(file, stamps[file])
         return found + self._waiting()
 
+    def forget(self) -> list[str]:
+        """Begins anew, as if nothing had been read; gives the names of the tools that were in force."""
+        held = [known.holds for known in self._files.values() if known.holds is not None]
+        self._files.clear()
+        return held
+
     def refuse(self, loaded: LoadedTool, problem: ToolProblem) -> None:
         """Say that a tool was not taken: another source has its name, or its code can't be compiled. What its file held
         before stays in force."""
@@ -263,6 +269,15 @@ class CustomTools:
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
+
+    async def unload(self) -> None:
+        """Takes all custom tools out of the catalog; `start` loads them again."""
+        await self.stop()
+        self._unchecked.clear()
+        for name in self._folder.forget():
+            if self._held(name) is not None:
+                self._catalog.remove(name)
+        self._forget()
 
     async def look(self) -> None:
         for change in self._folder.changes():

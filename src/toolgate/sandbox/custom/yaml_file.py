@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from toolgate.errors import CODES, DefinitionError, Fault, ToolgateError, nearest, unknown
-from toolgate.model import Capability, Cost, Entry, Example, Risk, Runtime, Tier, Tool, ToolProgram, UnitCost
+from toolgate.model import TIERS, Capability, Cost, Entry, Example, Risk, Runtime, Source, Tier, Tool, ToolProgram, UnitCost
 from toolgate.registry.catalog import ToolProblem
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition
 from toolgate.yamltext import MAX_YAML_BYTES, Position, YamlDocument, YamlError, read_yaml
@@ -117,8 +117,13 @@ def read_tool_file(file: Path) -> bytes:
     return content
 
 
-def parse_tool_file(content: bytes, file: Path, rules: DefinitionRules = DefinitionRules()) -> ToolFile:  # noqa: B008 - it is frozen
-    """The tool that a file's content describes; raises ToolFileError."""
+def parse_tool_file(
+    content: bytes,
+    file: Path,
+    rules: DefinitionRules = DefinitionRules(),  # noqa: B008 - it is frozen
+    source: Source = "custom",
+) -> ToolFile:
+    """The tool that a file's content describes; raises ToolFileError. `source`: teams for a file of an organisation."""
     try:
         document = read_yaml(content)
     except YamlError as error:
@@ -127,7 +132,7 @@ def parse_tool_file(content: bytes, file: Path, rules: DefinitionRules = Definit
     if wrong:
         raise _refused(file, document, wrong)
     try:
-        tool, program = _governed(definition(fields))
+        tool, program = _governed(definition({**fields, "source": source}))
         code = _code_place(file, document, content, program)
         if not _defines_execute(program, code):
             raise ToolFileError(code.problem(NO_EXECUTE))
@@ -149,7 +154,10 @@ def _governed(tool: Tool) -> tuple[Tool, ToolProgram]:
     if program is None:
         raise DefinitionError(tool.name, [Fault("program", "it has no code")])
     asks = ASKS if program.auto_accept is False else ()
-    return tool.model_copy(update={"tier": TIER_OF_RISK[program.risk_level], "capabilities": asks}), program
+    tier = TIER_OF_RISK[program.risk_level]
+    if tool.source == "teams":  # code from elsewhere is not harmless because it says so
+        tier = max(tier, "execute" if program.allowlist else "write", key=TIERS.index)
+    return tool.model_copy(update={"tier": tier, "capabilities": asks}), program
 
 
 # -- the code

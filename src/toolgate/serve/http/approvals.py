@@ -6,17 +6,18 @@ from typing import Annotated, Any
 
 import msgspec
 
-from toolgate.gates.approval.request import Answer, Approval, GrantScope, GrantTerms, State, Verdict
+from toolgate.gates.approval.request import MOST_USES, Answer, Approval, GrantScope, GrantTerms, Listed, State, Verdict
 from toolgate.model import LOCAL, Actor, Outcome, Tier
-from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
+from toolgate.serve.http.budgets import BudgetBalance, balance_of
+from toolgate.serve.http.endpoint import ROLE_NAMES, ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Name, Reason, tenant_of, user_of
+from toolgate.serve.http.reach import Dollars, Name, Reason, tenant_of, user_of
 from toolgate.serve.problems import HttpProblem
+from toolgate.store.approvals import WaitingQuestions
 
 resource = Resource("approvals")
 
 DOOR = "http"
-Dollars = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,10}(\.[0-9]{1,9})?$", description="Dollars, such as 12.50.")]
 
 
 class AskedBy(ApiView, frozen=True):
@@ -43,6 +44,67 @@ class ApprovalSummary(ApiView, frozen=True):
     estimate_usd: float
     created_at: datetime
     expires_at: datetime
+    answered_by: str | None
+    answer_reason: str | None
+    answered_at: datetime | None
+
+
+class FileChange(ApiView, frozen=True):
+    """The differences that a call would make in one file, as that is now."""
+
+    path: str
+    lines: list[str]
+    """Each begins with `+` (new), `-` (goes), a space (stays), `@` (so many lines stay and are not shown) or a backslash
+    (the file has no line end at its end). What looks like a secret in the present file is masked."""
+    added: int
+    removed: int
+    cut: int
+    """The number of lines that are left out, because there are too many."""
+    is_new: bool
+    note: str | None
+    """Something that the lines do not say: why there are none, for one."""
+
+
+class TypedMessage(ApiView, frozen=True):
+    """The beginning of a message that the user of a call typed in its session."""
+
+    text: str
+    """Secrets in it are masked."""
+    said_at: datetime
+    is_cut: bool
+    """True if it went on."""
+
+
+class OriginView(ApiView, frozen=True):
+    """A value of an argument that stands in the output of an earlier call of the session."""
+
+    argument: str
+    value: str
+    call: str
+    tool: str
+    ended_at: datetime
+
+
+class OriginsView(ApiView, frozen=True):
+    """The values of arguments that earlier calls of the session have given out, as far as their outputs are kept."""
+
+    found: list[OriginView]
+    calls: int
+    """The number of calls that were looked at: the latest of the session that succeeded, at most 20."""
+    outputs: int
+    """The number of those whose output is kept (setting audit.details)."""
+
+
+class PastAnswer(ApiView, frozen=True):
+    """An answer to an earlier call of the same tool."""
+
+    id: str
+    state: State
+    asked_by: AskedBy
+    answered_by: str | None
+    answered_through: str | None
+    answer_reason: str | None
+    answered_at: datetime | None
 
 
 class ApprovalDetail(ApiView, frozen=True):
@@ -85,6 +147,19 @@ class ApprovalDetail(ApiView, frozen=True):
     """Those who have agreed so far, where several must."""
     may_answer: bool
     """True if whoever reads this may approve it."""
+    why_not: str | None
+    """The reason why whoever reads this may not approve it."""
+    changes: list[FileChange]
+    """The files that a call of the built-in file tools would change; only for somebody who may approve it."""
+    user_messages: list[TypedMessage]
+    """The last messages that the user typed in the session before the call, oldest first; only for somebody who may approve
+    it, while it waits."""
+    origins: OriginsView
+    """Where values of the arguments stood before; only for somebody who may approve it."""
+    history: list[PastAnswer]
+    """The last five answers to calls of the same tool in the tenant, newest first; of a caller, to its own calls."""
+    budgets: list[BudgetBalance]
+    """The budgets that would count it, for whoever may read budgets."""
     answered_by: str | None
     answered_through: str | None
     answer_reason: str | None
@@ -101,20 +176,31 @@ class ApprovalDetail(ApiView, frozen=True):
 class ApprovalsQuery(PageQuery, frozen=True):
     """Filters of the list."""
 
-    state: State | None = None
-    """Without it: in whichever state."""
+    state: Listed | None = None
+    """Without it: in whichever state; over: in any but waiting."""
     tool: Name | None = None
     user: Name | None = None
     """Asked for by this user; others than one's own only for those who may see them."""
+    newest: bool = False
+    """True: the newest first, and not the oldest."""
 
 
-class GrantWish(ApiModel, frozen=True):
-    """A grant that comes with an approval: the same tool runs unasked for a while."""
+class GrantBounds(ApiModel, frozen=True):
+    """Bounds of a grant: for whom, how long, up to which sum, and how often."""
 
     scope: GrantScope
     seconds: Annotated[float, msgspec.Meta(gt=0, le=31_622_400)]
     cap_usd: Dollars | None = None
     """The dollars that may be spent under it."""
+    max_uses: Annotated[int, msgspec.Meta(ge=1, le=MOST_USES)] | None = None
+    """The calls that it covers; null: any number."""
+
+
+class GrantWish(GrantBounds, frozen=True):
+    """A grant that comes with an approval: the same tool runs unasked for a while."""
+
+    same_arguments: bool = False
+    """True: only with the arguments that are approved."""
 
 
 class ApprovalAnswer(ApiModel, frozen=True):
@@ -137,14 +223,13 @@ class AnsweredApproval(ApiView, frozen=True):
     """Null: the call was not made, because nobody asked for that or others must agree as well."""
 
 
-def terms_of(request: ApiRequest, wish: GrantWish | None) -> GrantTerms | None:
+def terms_of(request: ApiRequest, wish: GrantBounds, *, same_arguments: bool = False) -> GrantTerms:
     """Gives the terms of a grant that a request asks for. Grants of the user `local` are taken for those of the person at
     this machine, which cover their own calls too: so only an operator gives them from elsewhere."""
-    if wish is None:
-        return None
     if request.sender.user == LOCAL.user and not request.credential.may("operate"):
         raise HttpProblem(403, f"Grants of the user {LOCAL.user} are given at the machine itself, or by an operator.")
-    return GrantTerms(wish.scope, wish.seconds, None if wish.cap_usd is None else Decimal(wish.cap_usd))
+    cap = None if wish.cap_usd is None else Decimal(wish.cap_usd)
+    return GrantTerms(wish.scope, wish.seconds, cap, wish.max_uses, same_arguments)
 
 
 def _asked_by(actor: Actor) -> AskedBy:
@@ -156,11 +241,18 @@ def _summary(approval: Approval) -> ApprovalSummary:
     return ApprovalSummary(
         id=asked.id, state=approval.state, call_id=asked.call_id, tool=asked.tool, tier=asked.tier,
         asked_by=_asked_by(asked.actor), arguments=asked.arguments, reason=asked.reason, estimate_usd=asked.estimate_usd,
-        created_at=asked.created_at, expires_at=asked.expires_at,
+        created_at=asked.created_at, expires_at=asked.expires_at, answered_by=approval.answered_by,
+        answer_reason=approval.answer_reason, answered_at=approval.answered_at,
     )  # fmt: skip
 
 
-def _detail(approval: Approval, *, may_answer: bool) -> ApprovalDetail:
+def _past(approval: Approval) -> PastAnswer:
+    same = ("state", "answered_by", "answered_through", "answer_reason", "answered_at")
+    asked = approval.request
+    return PastAnswer(id=asked.id, asked_by=_asked_by(asked.actor), **{name: getattr(approval, name) for name in same})
+
+
+def _detail(approval: Approval, *, why_not: str | None, **around: Any) -> ApprovalDetail:
     asked = approval.request
     same = (
         "id", "call_id", "tool", "tool_version", "description", "tier", "destructive", "session", "door", "workspace",
@@ -176,21 +268,45 @@ def _detail(approval: Approval, *, may_answer: bool) -> ApprovalDetail:
         asked_by=_asked_by(asked.actor),
         approvers=None if asked.approvers is None else list(asked.approvers),
         agreed=list(approval.agreed),
-        may_answer=may_answer and approval.state == "waiting",
+        user_messages=[TypedMessage(**msgspec.structs.asdict(one)) for one in asked.user_messages],
+        may_answer=why_not is None and approval.state == "waiting",
+        why_not=why_not,
         text=asked.text(),
+        **around,
     )
 
 
 async def _seen(request: ApiRequest, id: str) -> ApprovalDetail:
     """The approval as its reader may see it: in full only for somebody whose yes would count."""
     tenant = tenant_of(request)
-    approval = await request.app.approvals.on_record(id, tenant, user_of(request))
-    may_answer = request.credential.may("answer") and request.app.approvals.may_answer(
-        approval.request, request.sender, DOOR
+    facet = request.app.approvals
+    approval = await facet.on_record(id, tenant, user_of(request))
+    why_not = facet.why_not(approval.request, request.sender, DOOR)
+    if not request.credential.may("answer"):
+        why_not = f"answers need the role {ROLE_NAMES['answer']}"
+    if why_not is None:
+        approval = await facet.get(id, tenant)
+    asked = approval.request
+    return _detail(
+        approval,
+        why_not=why_not,
+        changes=[
+            FileChange(**msgspec.structs.asdict(one))
+            for one in (await facet.changes(asked, request.sender, DOOR) if why_not is None else ())
+        ],
+        origins=msgspec.convert(msgspec.to_builtins(await facet.origins(asked, request.sender, DOOR)), OriginsView),
+        history=[_past(one) for one in await facet.last_answers(asked, user=user_of(request))],
+        budgets=await _budgets(request, approval),
     )
-    if may_answer:
-        approval = await request.app.approvals.get(id, tenant)
-    return _detail(approval, may_answer=may_answer)
+
+
+async def _budgets(request: ApiRequest, approval: Approval) -> list[BudgetBalance]:
+    """The budgets that the call counts against: to whom /v1/budgets shows them."""
+    asked = approval.request
+    if not request.credential.may("read") or approval.state != "waiting":
+        return []
+    found = [balance_of(one) for one in await request.app.budgets.counting(asked.tool, asked.arguments, asked.actor)]
+    return [one for one in found if request.credential.may("operate") or one.tenant == asked.actor.tenant]
 
 
 @resource.get("/v1/approvals", permission="own")
@@ -200,8 +316,14 @@ async def list_approvals(request: ApiRequest, query: ApprovalsQuery) -> Page[App
     found = await request.app.approvals.list(
         state=query.state, actor=request.sender, tool=query.tool, user=user_of(request, query.user),
         limit=query.limit + 1, after=None if after is None else after[0], all_tenants=request.all_tenants,
+        newest=query.newest,
     )  # fmt: skip
     return page_of(request, query, [_summary(one) for one in found], lambda one: (one.id,))
+
+
+async def waiting_approvals(request: ApiRequest) -> WaitingQuestions:
+    """Counts the calls that wait for a person, of those that `list_approvals` lists."""
+    return await request.app.approvals.waiting(tenant_of(request), user=user_of(request))
 
 
 @resource.get("/v1/approvals/{id}", permission="own")
@@ -217,7 +339,8 @@ async def answer_approval(request: ApiRequest, id: str, body: ApprovalAnswer) ->
     The caller makes the call again, or resumes it; with `run` it is made now, as the actor who asked for it.
     """
     actor = request.actor
-    given = Answer(body.verdict, body.reason, body.arguments, terms_of(request, body.grant))
+    terms = None if body.grant is None else terms_of(request, body.grant, same_arguments=body.grant.same_arguments)
+    given = Answer(body.verdict, body.reason, body.arguments, terms)
     approval = await request.app.approvals.answer(id, given, actor=actor, through=DOOR)
     outcome = None
     if body.run and approval.state == "approved":

@@ -16,6 +16,7 @@ from toolgate.store.signed_heads import SignedHead
 resource = Resource("audit")
 
 JSON_LINES = "application/x-ndjson"
+MAX_SEQ_DIGITS = 15
 
 
 class AuditQuery(PageQuery, frozen=True):
@@ -25,6 +26,8 @@ class AuditQuery(PageQuery, frozen=True):
     status: Name | None = None
     kind: Name | None = None
     """start, end, or the name of an administrative action"""
+    user: Name | None = None
+    """The user who called or acted."""
     since: Instant | None = None
     until: Instant | None = None
 
@@ -78,6 +81,16 @@ async def list_audit_rows(request: ApiRequest, query: AuditQuery) -> Page[CallRe
     before = None if after is None else after[0]
     found = await request.app.audit.rows(LogFilter(tenant=tenant, **wanted), before=before, limit=query.limit)
     return log_page(request, query, found, [record_of(*row) for row in found.rows])
+
+
+@resource.get("/v1/audit/rows/{seq}", permission="read")
+async def get_audit_row(request: ApiRequest, seq: str) -> CallRecord:
+    """Get a row of the tenant by its number."""
+    number = int(seq) if seq.isascii() and seq.isdigit() and len(seq) <= MAX_SEQ_DIGITS else 0
+    found = [row for row in await request.app.audit.after(number - 1, limit=1) if row[0] == number]
+    if not found or not (request.all_tenants or found[0][4] == request.actor.tenant):
+        raise HttpProblem(404, "There is no such row.", suggestion="GET /v1/audit lists them.")
+    return record_of(*found[0])
 
 
 @resource.get("/v1/audit/head", permission="read")

@@ -9,10 +9,9 @@ import msgspec
 from toolgate.gates.quota.budget_accounts import EACH, BudgetStatus, new_budget
 from toolgate.gates.quota.money import parse_dollars
 from toolgate.model import NANO, Tier
-from toolgate.serve.http.approvals import Dollars
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Name, tenant_of
+from toolgate.serve.http.reach import Dollars, Name, tenant_of
 from toolgate.serve.problems import HttpProblem
 from toolgate.store.budgets import BudgetRow, Period
 
@@ -87,7 +86,7 @@ def _view(row: BudgetRow) -> BudgetView:
     return BudgetView(**{name: getattr(row, name) for name in same}, limit_usd=row.cap / NANO)
 
 
-def _balance(one: BudgetStatus) -> BudgetBalance:
+def balance_of(one: BudgetStatus) -> BudgetBalance:
     row, scope = one.budget, one.scope
     return BudgetBalance(
         id=row.id, tenant=scope["tenant"], persona=scope["persona"], user=scope["user"], tool=scope["tool"],
@@ -101,17 +100,39 @@ def _position(one: BudgetBalance) -> tuple[str, str, str, str, str]:
     return one.id, one.tenant or "", one.persona or "", one.user or "", one.tool or ""
 
 
+class BudgetsQuery(PageQuery, frozen=True):
+    """Filters of the list."""
+
+    period: Period | None = None
+    persona: Name | None = None
+    user: Name | None = None
+    tool: Name | None = None
+
+
+BUDGET_FILTERS = ("period", "persona", "user", "tool")
+
+
 @resource.get("/v1/budgets", permission="read")
-async def list_budgets(request: ApiRequest, query: PageQuery) -> Page[BudgetBalance]:
+async def list_budgets(request: ApiRequest, query: BudgetsQuery) -> Page[BudgetBalance]:
     """List what of each budget is spent, reserved and left: those of the tenant, and its part of those for each tenant.
 
     A budget for all tenants together is shown to operators, with `tenant=*`.
     """
     tenant, after = tenant_of(request), position_of(request, query)
-    found = [_balance(one) for one in await request.app.budgets.list(tenant)]
-    shown = [one for one in found if tenant is None or one.tenant == tenant]
+    found = [balance_of(one) for one in await request.once(budget_statuses)]
+    wanted = {name: value for name in BUDGET_FILTERS if (value := getattr(query, name)) is not None}
+    shown = [
+        one
+        for one in found
+        if (tenant is None or one.tenant == tenant) and all(getattr(one, name) == value for name, value in wanted.items())
+    ]
     page = sorted((one for one in shown if after is None or _position(one) > tuple(after)), key=_position)
     return page_of(request, query, page, _position)
+
+
+async def budget_statuses(request: ApiRequest) -> list[BudgetStatus]:
+    """Gives the balances of the budgets that a request is about, for those who may read them."""
+    return await request.app.budgets.list(tenant_of(request))
 
 
 async def _found(request: ApiRequest, id: str) -> BudgetRow:

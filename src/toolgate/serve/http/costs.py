@@ -5,9 +5,11 @@ from typing import Annotated
 
 import msgspec
 
+from toolgate.gates.quota.budget_accounts import counted_since
 from toolgate.model import NANO
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.reach import Name, tenant_of, user_of
+from toolgate.serve.http.statistics import caught_up
 from toolgate.store.budgets import By, UsageBy
 from toolgate.store.database import now
 
@@ -34,12 +36,18 @@ class CostReport(ApiView, frozen=True):
 
     by: By
     since: datetime
+    """The beginning of the first hour that is counted; by user, of the first day in UTC."""
     calls: int
+    """That ran."""
     cost_usd: float
     lines: list[CostView]
     """The most expensive first; days in their order."""
     omitted: int
     """Lines that are left out, beyond `limit`."""
+    up_to: datetime | None
+    """The time of the last record that is counted; null: none is."""
+    behind: int
+    """Records that are not counted yet. 0: these figures are complete."""
 
 
 class UsageView(ApiView, frozen=True):
@@ -63,10 +71,15 @@ class UsageSummary(ApiView, frozen=True):
 
     by: UsageBy
     since: datetime
+    """The beginning of the first hour that is counted; by user or of one, of the first day in UTC."""
     lines: list[UsageView]
     """The most calls first; days in their order."""
     omitted: int
     """Lines that are left out, beyond `limit`."""
+    up_to: datetime | None
+    """The time of the last record that is counted; null: none is."""
+    behind: int
+    """Records that are not counted yet. 0: these figures are complete."""
 
 
 class CostsQuery(ApiModel, frozen=True):
@@ -93,23 +106,24 @@ class UsageQuery(ApiModel, frozen=True):
 async def get_costs(request: ApiRequest, query: CostsQuery) -> CostReport:
     """Sum what calls of the tenant have cost: by tool, user, persona, tenant or day."""
     since = query.since or now() - DEFAULT_DAYS
-    found = await request.app.budgets.costs(query.by, since=since, tenant=tenant_of(request))
+    counted = await request.once(caught_up)
+    found = await request.app.budgets.costs(query.by, since=since, tenant=tenant_of(request), max_rows=0)
     lines = [
         CostView(name=one.name, tenant=one.tenant, calls=one.calls, cost_usd=one.nano / NANO) for one in found[: query.limit]
     ]
     return CostReport(
-        by=query.by, since=since, calls=sum(one.calls for one in found), cost_usd=sum(one.nano for one in found) / NANO,
-        lines=lines, omitted=len(found) - len(lines),
+        by=query.by, since=counted_since(since, is_daily=query.by == "user"), calls=sum(one.calls for one in found),
+        cost_usd=sum(one.nano for one in found) / NANO, lines=lines, omitted=len(found) - len(lines), up_to=counted.up_to,
+        behind=counted.behind,
     )  # fmt: skip
 
 
 @resource.get("/v1/usage", permission="own")
 async def get_usage(request: ApiRequest, query: UsageQuery) -> UsageSummary:
     """Count calls that ended: by day, tool or user. A caller sees its own."""
-    since = query.since or now() - DEFAULT_DAYS
-    found = await request.app.budgets.usage(
-        query.by, since=since, tenant=tenant_of(request), user=user_of(request, query.user)
-    )
+    since, user = query.since or now() - DEFAULT_DAYS, user_of(request, query.user)
+    counted = await request.once(caught_up)
+    found = await request.app.budgets.usage(query.by, since=since, tenant=tenant_of(request), user=user, max_rows=0)
     lines = [
         UsageView(
             name=one.name, tenant=one.tenant, calls=one.calls, successes=one.successes, failures=one.failures,
@@ -117,4 +131,7 @@ async def get_usage(request: ApiRequest, query: UsageQuery) -> UsageSummary:
         )
         for one in found[: query.limit]
     ]  # fmt: skip
-    return UsageSummary(by=query.by, since=since, lines=lines, omitted=len(found) - len(lines))
+    return UsageSummary(
+        by=query.by, since=counted_since(since, is_daily=user is not None or query.by == "user"), lines=lines,
+        omitted=len(found) - len(lines), up_to=counted.up_to, behind=counted.behind,
+    )  # fmt: skip

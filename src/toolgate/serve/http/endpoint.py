@@ -11,13 +11,15 @@ of the path. The docstring describes it.
 """
 
 import inspect
+from asyncio import Task
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_type_hints
 
 import msgspec
 
 from toolgate.model.roles import Permission
 from toolgate.serve.problems import HttpProblem
+from toolgate.tasks import finish, start_task
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from toolgate.model import Actor
     from toolgate.serve.app import HttpApp
 
+T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 UNSAFE: frozenset[str] = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 MAX_PATH_PARAMETER_CHARS = 300
@@ -47,7 +50,7 @@ class NoQuery(ApiModel, frozen=True):
 class ApiRequest:
     """A request whose sender is known, and may use the route."""
 
-    __slots__ = ("_actor", "all_tenants", "credential", "headers", "http", "receive", "request_id", "scope")
+    __slots__ = ("_actor", "_known", "all_tenants", "credential", "headers", "http", "receive", "request_id", "scope")
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class ApiRequest:
         self.receive = receive
         self.headers = headers
         self.request_id: str = scope["toolgate.request_id"]
+        self._known: dict[Any, Task[Any]] = {}
 
     @property
     def app(self) -> "App":
@@ -94,6 +98,17 @@ class ApiRequest:
     def all_users(self) -> bool:
         """True if the sender may see what other users of the tenant do."""
         return self.credential.may("read")
+
+    async def once(self, find: "Callable[[Self], Awaitable[T]]") -> T:
+        """Gives what a function finds for this request. It is looked for once, however many parts of the answer ask; while
+        something is changed, each time."""
+        if self.scope["method"] in UNSAFE:
+            return await find(self)
+        task = self._known.get(find)
+        if task is None:
+            task = self._known[find] = start_task(find(self), unheard=True)
+        found: T = await finish(task)
+        return found
 
     def require(self, permission: Permission) -> None:
         """Raises the problem of somebody who may not."""

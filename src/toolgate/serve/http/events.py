@@ -5,7 +5,6 @@ and misses nothing, whichever process answers.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 
@@ -42,6 +41,8 @@ class EventsQuery(ApiModel, frozen=True):
     session: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
     after: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQ)] | None = None
     """The number of the last event that is known, for clients that cannot send Last-Event-ID."""
+    unnamed: bool = False
+    """True: without the line that names each event. A browser's EventSource takes named ones only if it knows every name."""
 
     def wants(self, event: LogEvent) -> bool:
         return (
@@ -59,7 +60,7 @@ async def follow_events(request: ApiRequest, query: EventsQuery) -> str:
     event. Each event is JSON in the form of LogEvent; its name is the field `event`.
     """
     after = _last_event_id(request.headers.get(b"last-event-id"))
-    stream = SseAnswer(request, query.after if after is None else after, query.wants)
+    stream = SseAnswer(request, query.after if after is None else after, query)
     return Reply(stream, media_type=MEDIA_TYPE)  # type: ignore[return-value]
 
 
@@ -74,10 +75,10 @@ def _last_event_id(given: bytes | None) -> int | None:
 class SseAnswer:
     """The answer to one client, as an ASGI app."""
 
-    def __init__(self, request: ApiRequest, after: int | None, wants: Callable[[LogEvent], bool]) -> None:
+    def __init__(self, request: ApiRequest, after: int | None, query: EventsQuery) -> None:
         self._request = request
         self._after = after
-        self._wants = wants
+        self._query = query
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         request = self._request
@@ -87,6 +88,7 @@ class SseAnswer:
             return
         tenant = None if request.all_tenants else request.actor.tenant
         user = None if request.all_users else request.actor.user
+        named = not self._query.unnamed
         with request.http.streams.kept(request.credential.id, scope, request.headers):
             cancel_with_connection(scope)
             async with request.app.audit.tail.watching(self._after, tenant=tenant, user=user) as watcher:
@@ -95,7 +97,7 @@ class SseAnswer:
                 try:
                     while True:
                         found = await watcher.take(KEEP_ALIVE_SECONDS)
-                        text = b"".join(sse_text(event) for event in found if self._wants(event))
+                        text = b"".join(sse_text(event, named=named) for event in found if self._query.wants(event))
                         await self._write(send, text or b": keep-alive\n\n")
                 except asyncio.CancelledError:
                     with suppress(RuntimeError, TimeoutError):  # of a connection that is gone, or not read
@@ -106,6 +108,7 @@ class SseAnswer:
         await send({"type": "http.response.body", "body": text, "more_body": True})
 
 
-def sse_text(event: LogEvent) -> bytes:
+def sse_text(event: LogEvent, *, named: bool = True) -> bytes:
     """Gives an event as it is sent. JSON has no line breaks, and names of events come from us."""
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.event.encode(), msgspec.json.encode(event))
+    name = b"event: %s\n" % event.event.encode() if named else b""
+    return b"id: %d\n%sdata: %s\n\n" % (event.seq, name, msgspec.json.encode(event))

@@ -3,7 +3,7 @@
 from toolgate.serve.http.catalog import ToolDetail, detail_of
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Name, Reason, tenant_of
+from toolgate.serve.http.reach import Name, Reason, named_actor, tenant_of
 from toolgate.serve.http.tools import visible
 from toolgate.store.catalog import FlaggedFor, FlagRow
 
@@ -85,6 +85,7 @@ async def list_flags(request: ApiRequest, query: FlagsQuery) -> Page[FlagView]:
 async def _change(request: ApiRequest, tool: str, enabled: bool | None, persona: str | None, reason: str | None) -> None:
     if persona is not None:
         request.require("operate")
+        named_actor(request.sender.tenant, persona, request.sender.user)  # a name that nobody can have is refused
     await request.app.tools.set_enabled(
         tool, enabled, tenant=None if persona is not None else tenant_of(request), persona=persona, reason=reason,
         actor=request.sender, by_operator=request.credential.may("operate"),

@@ -1,9 +1,10 @@
 """/v1/grants: tools that may run unasked for a while, because a person agreed ahead of time."""
 
 from datetime import datetime
+from typing import Any
 
 from toolgate.gates.approval.request import Grant
-from toolgate.serve.http.approvals import DOOR, GrantWish, terms_of
+from toolgate.serve.http.approvals import DOOR, GrantBounds, terms_of
 from toolgate.serve.http.endpoint import ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
 from toolgate.serve.http.reach import Name, Reason, named_actor, tenant_of, user_of
@@ -28,6 +29,10 @@ class GrantView(ApiView, frozen=True):
     cap_usd: float | None
     spent_usd: float
     uses: int
+    max_uses: int | None
+    """The calls that it covers in all; null: any number."""
+    arguments: dict[str, Any] | None
+    """The arguments that it is for, as records hold them; null: whatever the arguments."""
     granted_by: str
     reason: str | None
     created_at: datetime
@@ -46,7 +51,7 @@ class GrantsQuery(PageQuery, frozen=True):
     """True: those too that ended or were revoked."""
 
 
-class NewGrant(GrantWish, frozen=True, kw_only=True):
+class NewGrant(GrantBounds, frozen=True, kw_only=True):
     """A grant to be made: a tool runs unasked for whom the scope says."""
 
     tool: Name
@@ -58,6 +63,8 @@ class NewGrant(GrantWish, frozen=True, kw_only=True):
     """With scope session: the session."""
     operation: Name | None = None
     """Of a tool with several operations, the one that is agreed to."""
+    arguments: dict[str, Any] | None = None
+    """Only calls with these arguments; null: whatever the arguments."""
     reason: Reason | None = None
 
 
@@ -87,13 +94,13 @@ async def make_grant(request: ApiRequest, body: NewGrant) -> GrantView:
     """Agree ahead of time to calls of a tool; never to destructive ones, nor to one's own."""
     by = request.actor
     terms = terms_of(request, body)
-    assert terms is not None
     if (body.user is None) != (body.scope in ("tenant", "persona")):
         raise HttpProblem(422, "A grant for a user or a session names the user, and no other does.")
     whom = named_actor(by.tenant, body.persona, body.user or EVERY_USER)
     grant = await request.app.grants.create(
-        body.tool, terms, actor=whom, session=body.session, reason=body.reason, by=by, operation=body.operation, through=DOOR
-    )
+        body.tool, terms, actor=whom, session=body.session, reason=body.reason, by=by, operation=body.operation,
+        arguments=body.arguments, through=DOOR,
+    )  # fmt: skip
     return _view(grant)
 
 

@@ -71,8 +71,8 @@ class PathHandler:
         scope[CREDENTIAL_KEY] = credential
         if endpoint.permission not in credential.permissions:
             raise forbidden(endpoint.permission)
-        fields = _query_fields(scope["query_string"])
-        actor, all_tenants = _actor(credential, fields.pop("tenant", None))
+        fields = query_fields(scope["query_string"], _lists(endpoint.query))
+        actor, all_tenants = actor_of(credential, fields.pop("tenant", None))
         request = ApiRequest(http, credential, actor, scope, receive, headers, all_tenants=all_tenants)
         try:
             reply = await self._answer(endpoint, request, fields)
@@ -80,10 +80,10 @@ class PathHandler:
             raise _problem(error) from None
         await _send(reply, scope, receive, send)
 
-    async def _answer(self, endpoint: Endpoint, request: ApiRequest, fields: dict[str, str]) -> Reply:
-        named: dict[str, Any] = {name: _path_parameter(name, request.scope) for name in endpoint.path_parameters}
+    async def _answer(self, endpoint: Endpoint, request: ApiRequest, fields: dict[str, Any]) -> Reply:
+        named: dict[str, Any] = {name: path_parameter(name, request.scope) for name in endpoint.path_parameters}
         if endpoint.query.__struct_fields__:
-            named["query"] = _converted(fields, endpoint.query)
+            named["query"] = converted(fields, endpoint.query)
         elif fields:
             raise HttpProblem(422, f"Unknown query parameter: {min(fields)[:80]}.")
         if endpoint.body is not None:
@@ -111,7 +111,7 @@ class PathHandler:
         request.require(current.permission)
         parts = {name: named[name] for name in current.path_parameters}
         if current.query.__struct_fields__:
-            parts["query"] = named["query"] if current.query is endpoint.query else _converted({}, current.query)
+            parts["query"] = named["query"] if current.query is endpoint.query else converted({}, current.query)
         found = _reply(current, await current.handle(request, **parts))
         if not _names(_tags(request.headers[b"if-match"]), _etag(found)):
             raise HttpProblem(412, "It has changed since you read it.", suggestion="Read it again, then decide.")
@@ -130,7 +130,8 @@ def _check_path(raw: bytes) -> None:
         raise HttpProblem(404, "There is nothing at this address.")
 
 
-def _query_fields(text: bytes) -> dict[str, str]:
+def query_fields(text: bytes, lists: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The fields of a query. Those of `lists` may be given several times, and are lists."""
     if not text:
         return {}
     if len(text) > MAX_QUERY_BYTES:
@@ -142,15 +143,18 @@ def _query_fields(text: bytes) -> dict[str, str]:
         )  # fmt: skip
     except ValueError:
         raise HttpProblem(400, "The query cannot be read: it must be percent-encoded UTF-8.") from None
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
+    fields: dict[str, Any] = {name: value for name, value in pairs if name not in lists}
+    if len(fields) != sum(name not in lists for name, _ in pairs):
         raise HttpProblem(400, "A query parameter is given more than once.")
-    if any(value.lower() == "null" for value in fields.values()):  # msgspec would take the text for a value that is left out
+    for name in lists:
+        if given := [value for other, value in pairs if other == name]:
+            fields[name] = given
+    if any(value.lower() == "null" for _, value in pairs):  # msgspec would take the text for a value that is left out
         raise HttpProblem(422, "The query is wrong: null is no value. Leave the parameter out.")
     return fields
 
 
-def _actor(credential: Credential, tenant: str | None) -> tuple[Actor, bool]:
+def actor_of(credential: Credential, tenant: str | None) -> tuple[Actor, bool]:
     """The actor of a request, and whether it is about all tenants. Only an operator may name a tenant."""
     actor = credential.actor
     if tenant is None or tenant == actor.tenant:
@@ -165,11 +169,17 @@ def _actor(credential: Credential, tenant: str | None) -> tuple[Actor, bool]:
         raise HttpProblem(422, "The tenant must be 1 to 256 printable characters.") from None
 
 
-def _path_parameter(name: str, scope: Scope) -> str:
+def path_parameter(name: str, scope: Scope) -> str:
     text: str = scope["path_params"][name]
     if not 0 < len(text) <= MAX_PATH_PARAMETER_CHARS or not text.isprintable():
         raise HttpProblem(404, "There is nothing at this address.")
     return text
+
+
+@cache
+def _lists(kind: type[ApiModel]) -> frozenset[str]:
+    """The fields of a query that may be given several times."""
+    return frozenset(one.encode_name for one in msgspec.structs.fields(kind) if "list[" in str(one.type))
 
 
 @cache
@@ -178,14 +188,14 @@ def _instants(kind: type[ApiModel]) -> frozenset[str]:
     return frozenset(one.encode_name for one in msgspec.structs.fields(kind) if "datetime.datetime" in str(one.type))
 
 
-def _converted(fields: Mapping[str, str], kind: type[ApiModel]) -> ApiModel:
+def converted(fields: Mapping[str, Any], kind: type[ApiModel]) -> ApiModel:
     for name in _instants(kind).intersection(fields):
         if fields[name][4:5] != "-":  # msgspec would take a number for seconds since 1970
             raise HttpProblem(422, f"The query is wrong: {name} must be an instant such as 2026-11-01T00:00:00Z.")
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise HttpProblem(422, f"The query is wrong: {_words(error)}.") from None
+        raise HttpProblem(422, f"The query is wrong: {words_of(error)}.") from None
 
 
 async def _body(request: ApiRequest, kind: type[ApiModel]) -> ApiModel:
@@ -200,12 +210,12 @@ async def _body(request: ApiRequest, kind: type[ApiModel]) -> ApiModel:
             text.decode()  # a part that is not read here is not looked at by msgspec
         return msgspec.json.decode(text or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise HttpProblem(422, f"The body is wrong: {_words(error)}.") from None
+        raise HttpProblem(422, f"The body is wrong: {words_of(error)}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HttpProblem(400, f"The body is no JSON: {error}.") from None
 
 
-def _words(error: msgspec.ValidationError) -> str:
+def words_of(error: msgspec.ValidationError) -> str:
     """What is wrong, as msgspec puts it; it quotes names of fields, and what is none of the values that a field may have."""
     words = str(error)
     return words[0].lower() + words[1:] if words.isprintable() and len(words) <= 500 else "a field is wrong"

@@ -1,5 +1,6 @@
 """/v1/invocations: the calls that were made, as the audit log has them."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -7,7 +8,7 @@ import msgspec
 import orjson
 
 from toolgate.errors import Status
-from toolgate.model import Actor
+from toolgate.model import Actor, Tier
 from toolgate.serve.http.endpoint import ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, cursor_of, position_of
 from toolgate.serve.problems import HttpProblem
@@ -18,6 +19,9 @@ resource = Resource("invocations")
 
 MAX_CHILDREN = 100
 """Calls of a call that its view names."""
+MAX_LEVELS, MAX_WITHIN = 5, 200
+"""Levels of calls within a call that its tree has, and calls in all."""
+MIN_ID_CHARS = 8
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -57,6 +61,7 @@ class CallSummary(ApiView, frozen=True):
     parent: str | None
     """The call that made it."""
     request_id: str | None
+    idempotency_key: str | None
     approval: str | None
     pending: WaitingFor | None
     artifact: str | None
@@ -128,6 +133,9 @@ class CallDetail(ApiView, frozen=True):
     arguments: Any
     """As the log has them, secrets masked."""
     records: list[CallRecord]
+    intact: bool
+    """True if the hash of each record is that of its content and of the row before it. GET /v1/audit/verify looks at the
+    whole log, GET /v1/audit/prove/{call_id} proves the records against a signed head."""
     details: list[KeptDetails]
     children: list[CallSummary]
     """Calls that it made, newest first, at most 100."""
@@ -135,14 +143,24 @@ class CallDetail(ApiView, frozen=True):
     """True if there are backups of files that it changed."""
 
 
+class CallsWithin(ApiView, frozen=True):
+    """The calls that were made within a call; `parent` says by which."""
+
+    items: list[CallSummary]
+
+
 class CallsQuery(PageQuery, frozen=True):
     """Filters of the list."""
 
+    id: Annotated[str, msgspec.Meta(min_length=MIN_ID_CHARS, max_length=64, pattern="^[!-~]+$")] | None = None
+    """A beginning of the id, of 8 characters or more."""
     tool: Name | None = None
     status: Status | None = None
     code: Name | None = None
     user: Name | None = None
     persona: Name | None = None
+    door: Name | None = None
+    tier: Tier | None = None
     session: Name | None = None
     request_id: Name | None = None
     parent: Name | None = None
@@ -182,16 +200,28 @@ async def get_invocation(request: ApiRequest, id: str) -> CallDetail:
     ends = [summary_of(*row) for row in rows if row[2] == "end"]
     first = content_of((starts or rows)[0][7])
     user = str(first.get("user", ""))
-    details = await app.audit.details(id, tenant=tenant)
-    children = await app.audit.calls(CallFilter(tenant=tenant, parent=id), limit=MAX_CHILDREN)
+    details, children, intact, can_be_undone = await asyncio.gather(
+        app.audit.details(id, tenant=tenant), app.audit.calls(CallFilter(tenant=tenant, parent=id), limit=MAX_CHILDREN),
+        app.audit.are_linked(rows), app.undo.is_possible(id, actor=Actor(tenant, user=user)),
+    )  # fmt: skip
     return CallDetail(
         id=id, tool=tool, tenant=tenant, user=user, persona=first.get("persona"), is_over=bool(ends),
         call=ends[-1] if ends else None, started_at=moment_of(starts[0][1]) if starts else None, tier=first.get("tier"),
         version=first.get("version"), arguments=first.get("arguments"), records=[record_of(*row) for row in rows],
+        intact=intact,
         details=[msgspec.convert(one.to_dict(), KeptDetails) for one in details],
         children=[summary_of(*row) for row in children.rows],
-        can_be_undone=await app.undo.is_possible(id, actor=Actor(tenant, user=user)),
+        can_be_undone=can_be_undone,
     )  # fmt: skip
+
+
+@resource.get("/v1/invocations/{id}/calls", permission="own")
+async def list_calls_within(request: ApiRequest, id: str) -> CallsWithin:
+    """List the calls that a call made, those that these made, and so on: level by level, at most 5, and 200 calls in all."""
+    rows = await records_of(request, id)
+    found = await request.app.audit.calls_within(id, tenant=rows[0][4], levels=MAX_LEVELS, limit=MAX_WITHIN)
+    calls = [summary_of(*row) for row in found]
+    return CallsWithin(items=[one for one in calls if request.all_users or one.user == request.actor.user])
 
 
 async def records_of(request: ApiRequest, id: str) -> Rows:
@@ -244,6 +274,6 @@ def summary_of(
         ended_at=moment_of(at), duration_ms=said.get("duration_ms", 0.0), attempts=said.get("attempts", 0),
         cached=said.get("cached", False), cost_usd=said.get("cost_usd", 0.0), tokens_used=said.get("tokens_used"),
         decision=said.get("decision", ""), parent=said.get("parent"), request_id=said.get("request_id"),
-        approval=said.get("approval"), artifact=said.get("artifact"),
+        idempotency_key=said.get("idempotency_key"), approval=said.get("approval"), artifact=said.get("artifact"),
         pending=None if pending is None else WaitingFor(kind=pending["kind"], id=pending["id"]),
     )  # fmt: skip

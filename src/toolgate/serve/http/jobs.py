@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from toolgate.jobs.job import Job, JobState
+from toolgate.jobs.job import STATES, Job, JobState
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
 
@@ -37,6 +37,13 @@ async def list_jobs(request: ApiRequest, query: JobsQuery) -> Page[Job]:
         all_tenants=request.all_tenants, limit=query.limit + 1, before=None if after is None else after[0],
     )  # fmt: skip
     return page_of(request, query, found, lambda job: (job.id,))
+
+
+@resource.get("/v1/jobs/counts", permission="read")
+async def count_jobs(request: ApiRequest) -> dict[JobState, int]:
+    """Count the jobs of the tenant in each state; states that none is in are left out."""
+    counts = await request.app.jobs.counts(actor=request.sender, all_tenants=request.all_tenants)
+    return {state: counts[state] for state in STATES if state in counts}
 
 
 @resource.get("/v1/jobs/{id}", permission="own")

@@ -33,6 +33,8 @@ class KeyView(ApiView, frozen=True):
     roles: list[Role]
     may_approve: bool
     """True if whoever sits at an MCP client with it may approve its calls there."""
+    may_speak: bool
+    """True if its holder may pass on what the user typed, as the user's own words."""
     created_by: str
     created_at: datetime
     expires_at: datetime | None
@@ -65,25 +67,38 @@ class NewKey(ApiModel, frozen=True):
     """Seconds for which it is valid; without it, until it is revoked."""
     may_approve: bool = False
     """Of operators: whoever sits at an MCP client with it may approve its calls there."""
+    may_speak: bool = False
+    """Of operators: its holder may pass on what the user typed, as the user's own words."""
     same_user: bool = False
     """Act as the key's own user also if an earlier key of this name did."""
+
+
+class KeysQuery(PageQuery, frozen=True):
+    """Filters of the list."""
+
+    state: KeyState | None = None
+    q: Name | None = None
+    """A text in their name."""
 
 
 def _view(key: ApiKey) -> KeyView:
     actor = key.actor
     return KeyView(
         id=key.id, name=key.name, state=key.state(now()), tenant=actor.tenant, persona=actor.persona, user=actor.user,
-        scopes=list(actor.scopes), roles=list(key.roles), may_approve=key.may_approve, created_by=key.created_by,
-        created_at=key.created_at, expires_at=key.expires_at, revoked_at=key.revoked_at, revoked_by=key.revoked_by,
-        last_used_at=key.last_used_at,
+        scopes=list(actor.scopes), roles=list(key.roles), may_approve=key.may_approve, may_speak=key.may_speak,
+        created_by=key.created_by, created_at=key.created_at, expires_at=key.expires_at, revoked_at=key.revoked_at,
+        revoked_by=key.revoked_by, last_used_at=key.last_used_at,
     )  # fmt: skip
 
 
 @resource.get("/v1/keys", permission="administer")
-async def list_keys(request: ApiRequest, query: PageQuery) -> Page[KeyView]:
+async def list_keys(request: ApiRequest, query: KeysQuery) -> Page[KeyView]:
     """List the API keys of the tenant, oldest first."""
     after = position_of(request, query)
-    found = await request.app.keys.list(tenant_of(request), limit=query.limit + 1, after=None if after is None else after[0])
+    found = await request.app.keys.list(
+        tenant_of(request), limit=query.limit + 1, after=None if after is None else after[0], state=query.state,
+        named=query.q,
+    )  # fmt: skip
     return page_of(request, query, [_view(key) for key in found], lambda one: (one.id,))
 
 
@@ -108,8 +123,9 @@ async def make_key(request: ApiRequest, body: NewKey) -> MadeKey:
         _check_no_more(request, body)
     lasting = None if body.expires_in is None else timedelta(seconds=body.expires_in)
     key, text = await request.app.keys.create(
-        body.name, actor, lasting=lasting, roles=body.roles, may_approve=body.may_approve, same_user=body.same_user, by=by
-    )
+        body.name, actor, lasting=lasting, roles=body.roles, may_approve=body.may_approve, may_speak=body.may_speak,
+        same_user=body.same_user, by=by,
+    )  # fmt: skip
     return MadeKey(key=_view(key), text=text)
 
 
@@ -117,6 +133,8 @@ def _check_no_more(request: ApiRequest, body: NewKey) -> None:
     """Raise if the key could do what only an operator may hand out."""
     if body.may_approve:
         raise HttpProblem(403, "Only an operator makes keys whose holder may approve calls of their own.")
+    if body.may_speak:
+        raise HttpProblem(403, "Only an operator makes keys whose holder may speak for the user.")
     if body.user == LOCAL.user:
         raise HttpProblem(403, "Only an operator makes keys for the person at this machine.")
     missing = {*body.scopes}.difference(request.credential.actor.scopes)

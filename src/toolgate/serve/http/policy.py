@@ -71,9 +71,12 @@ class PolicyDecision(ApiModel, frozen=True):
 
 
 class ReplayWish(ApiModel, frozen=True):
-    """A policy that is tried on the calls on record."""
+    """A policy, or data, that is tried on the calls on record."""
 
-    rego: Annotated[str, msgspec.Meta(min_length=1, max_length=200_000)]
+    rego: Annotated[str, msgspec.Meta(min_length=1, max_length=200_000)] | None = None
+    """Without it: the policy in force."""
+    data: dict[str, Any] | None = None
+    """Documents; those that it leaves out, and the allow lists of tenants that it does not name, are those in force."""
     since: Since | None = None
     """Only calls since then."""
 
@@ -141,11 +144,12 @@ async def ask_policy(request: ApiRequest, body: PolicyDecision) -> PolicyVerdict
 
 @resource.post("/v1/policy/replay", permission="operate")
 async def replay_policy(request: ApiRequest, body: ReplayWish) -> ReplayView:
-    """Apply another policy to the calls on record: of the tenant, or with `tenant=*` of all.
+    """Apply another policy, or other data, to the calls on record: of the tenant, or with `tenant=*` of all.
 
     For operators: a policy reads the data of all tenants, and is evaluated in the server.
     """
-    return _replay(await request.app.policy.replay(body.rego, since=body.since, tenant=tenant_of(request)))
+    found = await request.app.policy.replay(body.rego, data=body.data, since=body.since, tenant=tenant_of(request))
+    return _replay(found)
 
 
 @resource.get("/v1/policy/observed", permission="administer")

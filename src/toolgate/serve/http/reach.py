@@ -11,6 +11,7 @@ from toolgate.serve.problems import HttpProblem
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern="^[^\\x00-\\x1f\\x7f]+(?!\\n)$")]
 """The name of a tool, user, persona, session or tenant."""
 Reason = Annotated[str, msgspec.Meta(max_length=1_000)]
+Dollars = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,10}(\.[0-9]{1,9})?$", description="Dollars, such as 12.50.")]
 
 
 def tenant_of(request: ApiRequest) -> str | None:

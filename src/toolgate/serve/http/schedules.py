@@ -6,9 +6,10 @@ from typing import Annotated
 import msgspec
 
 from toolgate.jobs.job import Job
-from toolgate.jobs.schedules import MAX_NAME_CHARS, MAX_RUNS, Schedule
+from toolgate.jobs.schedules import MAX_NAME_CHARS, MAX_RUNS, CronTimes, Schedule, ScheduleState
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
+from toolgate.serve.http.reach import Name
 from toolgate.serve.http.tools import Arguments, Session, no_arguments
 
 resource = Resource("schedules")
@@ -33,13 +34,36 @@ class NewSchedule(ApiModel, frozen=True):
     """The session that the calls belong to."""
 
 
+class CronQuery(ApiModel, frozen=True):
+    """A cron line."""
+
+    cron: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    timezone: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
+    """The IANA name of the time zone that it is read in; without it, that of the user."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=50)] = 5
+
+
+class SchedulesQuery(PageQuery, frozen=True):
+    """Filters of the list."""
+
+    state: ScheduleState | None = None
+    q: Name | None = None
+    """A text in their name."""
+
+
+@resource.get("/v1/cron", permission="own")
+async def read_cron_line(request: ApiRequest, query: CronQuery) -> CronTimes:
+    """Tell the next times of a cron line, which is refused here as it would be in a schedule."""
+    return request.app.schedules.times(query.cron, timezone=query.timezone, count=query.count, actor=request.sender)
+
+
 @resource.get("/v1/schedules", permission="own")
-async def list_schedules(request: ApiRequest, query: PageQuery) -> Page[Schedule]:
+async def list_schedules(request: ApiRequest, query: SchedulesQuery) -> Page[Schedule]:
     """List schedules, oldest first: those of the caller's user, or with the permission read of all users."""
     position = position_of(request, query)
     found = await request.app.schedules.list(
         actor=request.actor, all_users=request.all_users, limit=query.limit + 1,
-        after=None if position is None else position[0],
+        after=None if position is None else position[0], state=query.state, named=query.q,
     )  # fmt: skip
     return page_of(request, query, found, lambda schedule: (schedule.id,))
 

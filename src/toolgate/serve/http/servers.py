@@ -11,6 +11,7 @@ from toolgate.mcp.import_files import packaged, with_secret_references, without_
 from toolgate.mcp.review import PendingDefinition
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page
+from toolgate.serve.http.reach import Name
 from toolgate.serve.problems import HttpProblem
 
 resource = Resource("servers")
@@ -73,6 +74,7 @@ class QuarantinedDefinition(ApiView, frozen=True):
 
     name: str
     """The name that it would have here."""
+    server: str
     kind: str
     """tool, prompt, resource or resource template"""
     tool: str
@@ -140,10 +142,28 @@ def waiting_view(one: PendingDefinition) -> QuarantinedDefinition:
     return msgspec.convert(one.to_dict(), QuarantinedDefinition, strict=False)
 
 
+class ServersQuery(ApiModel, frozen=True):
+    """Filters of the list."""
+
+    state: Literal["off", "idle", "starting", "up", "waiting", "resting"] | None = None
+    q: Name | None = None
+    """A text in their name, or in what they run."""
+
+
 @resource.get("/v1/servers", permission="operate")
-async def list_servers(request: ApiRequest) -> Page[ServerView]:
+async def list_servers(request: ApiRequest, query: ServersQuery) -> Page[ServerView]:
     """List the MCP servers: all of them, since there are few."""
-    return Page([view_of(one) for one in await request.app.servers.list()])
+    part = (query.q or "").lower()
+    found = [view_of(one) for one in await request.app.servers.list()]
+    return Page(
+        [one for one in found if query.state in (None, one.state) and (part in one.name.lower() or part in one.what.lower())]
+    )
+
+
+@resource.get("/v1/quarantine", permission="operate")
+async def list_quarantine(request: ApiRequest) -> Page[QuarantinedDefinition]:
+    """List the definitions of all servers that wait to be accepted, each with its difference."""
+    return Page([waiting_view(one) for one in await request.app.servers.quarantined()])
 
 
 @resource.get("/v1/servers/{name}", permission="operate")
@@ -233,5 +253,7 @@ async def accept_definitions(request: ApiRequest, name: str, body: AcceptedFinge
             f"{plural(len(unknown), 'fingerprint')} of those named is none of a definition that waits.",
             suggestion="It was accepted already, or has changed: get the server again, and look.",
         )
-    await request.app.servers.accept([waiting[one] for one in dict.fromkeys(body.hashes)], operator=request.sender)
+    wanted = [waiting[one] for one in dict.fromkeys(body.hashes)]
+    if len(await request.app.servers.accept(wanted, operator=request.sender)) < len(wanted):
+        raise HttpProblem(409, "A definition changed at this moment, and was not accepted.", suggestion="Look again.")
     return await _detail(request, name)

@@ -37,6 +37,8 @@ class ToolSummary(ApiView, frozen=True):
     source: Source
     version: str
     tags: list[str]
+    enabled: bool = True
+    """False: flags disable it for this tenant."""
 
 
 class ToolsQuery(PageQuery, frozen=True):
@@ -45,6 +47,10 @@ class ToolsQuery(PageQuery, frozen=True):
     source: Source | None = None
     tier: Tier | None = None
     category: str | None = None
+    q: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    """Words that are all in its name, description or tags."""
+    state: Literal["enabled", "disabled", "any"] = "enabled"
+    """Those that flags disable for the tenant are for admins."""
 
 
 class InvokeBody(ApiModel, frozen=True):
@@ -73,26 +79,46 @@ class Question(ApiModel, frozen=True):
     session: Session | None = None
 
 
-def summary_of(tool: Tool) -> ToolSummary:
+def summary_of(tool: Tool, *, enabled: bool = True) -> ToolSummary:
     return ToolSummary(
         name=tool.name, description=tool.description, category=tool.category, tier=tool.tier, source=tool.source,
-        version=tool.version, tags=list(tool.tags),
+        version=tool.version, tags=list(tool.tags), enabled=enabled,
     )  # fmt: skip
 
 
 @resource.get("/v1/tools", permission="own")
 async def list_tools(request: ApiRequest, query: ToolsQuery) -> Page[ToolSummary]:
-    """List the tools that the caller may see, by name."""
-    tools = await request.app.tools.list(request.actor, query.source)
-    after = position_of(request, query)
-    found = [
-        tool
-        for tool in tools
-        if (after is None or tool.name > after[0])
-        and query.tier in (None, tool.tier)
-        and query.category in (None, tool.category)
+    """List the tools that the caller may see, by name; for admins also those that are disabled for the tenant."""
+    found = await tools_of(request, query)
+    return page_of(request, query, found[: query.limit + 1], lambda one: (one.name,))
+
+
+async def tools_of(request: ApiRequest, query: ToolsQuery) -> list[ToolSummary]:
+    """Gives all tools that fit a query, from its cursor on."""
+    found = [summary_of(tool) for tool in await request.app.tools.list(request.actor, query.source)]
+    if query.state != "enabled":
+        request.require("administer")
+        found = sorted([*(found if query.state == "any" else ()), *_disabled(request, query)], key=lambda one: one.name)
+    after, words = position_of(request, query), (query.q or "").lower().split()
+    return [
+        one
+        for one in found
+        if (after is None or one.name > after[0])
+        and query.tier in (None, one.tier)
+        and query.category in (None, one.category)
+        and all(word in f"{one.name} {one.description} {' '.join(one.tags)}".lower() for word in words)
     ]
-    return page_of(request, query, [summary_of(tool) for tool in found[: query.limit + 1]], lambda one: (one.name,))
+
+
+def _disabled(request: ApiRequest, query: ToolsQuery) -> list[ToolSummary]:
+    app, tenant = request.app, request.actor.tenant
+    return [
+        summary_of(entry.tool, enabled=False)
+        for entry in app.tools.entries()
+        if entry.tool.tenant in (None, tenant)
+        and query.source in (None, entry.tool.source)
+        and app.tools.is_off(entry, tenant)
+    ]
 
 
 async def visible(request: ApiRequest, name: str) -> Entry:
@@ -134,7 +160,7 @@ async def invoke_tool(request: ApiRequest, name: str, body: InvokeBody) -> Outco
     else:
         outcome = await request.app.invoke(name, arguments, door="http", **terms)
     del request.scope[CALL_KEY]
-    return Reply(outcome, status_of(outcome), _retry_after(outcome))  # type: ignore[return-value]
+    return Reply(outcome, status_of(outcome), retry_after(outcome))  # type: ignore[return-value]
 
 
 def status_of(outcome: Outcome) -> int:
@@ -146,7 +172,8 @@ def status_of(outcome: Outcome) -> int:
     return CALL_STATUSES[outcome.error.code] if outcome.error is not None else 500
 
 
-def _retry_after(outcome: Outcome) -> dict[str, str] | None:
+def retry_after(outcome: Outcome) -> dict[str, str] | None:
+    """Gives the header that says when a call may be made again; None: nobody knows."""
     details = outcome.error.details if outcome.error is not None else None
     seconds = (details or {}).get("retry_after")
     if not isinstance(seconds, int | float) or not math.isfinite(seconds):  # a tool's own error can say anything

@@ -1,0 +1,136 @@
+"""Search of tools: how well tools are found, and how quickly among 10,000 and 100,000.
+
+    python benchmarks/discovery.py [--random] [TOOLS …]
+
+Prints quality on the set in tests/discovery (with the model that knows English alone as the baseline), then for each number
+of tools: seconds until searches go by meaning, until both models have read all, memory, and milliseconds of a search.
+With --random the vectors of tools are made up, so that nothing is read: for searches among 100,000 tools.
+"""
+
+import asyncio
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median, quantiles
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.discovery import evaluation
+from toolgate.embeddings import Embedder
+from toolgate.model import Tool
+from toolgate.store.database import Store, open_store
+from toolgate.tool_search import semantic_search
+from toolgate.tool_search.semantic_search import SemanticSearch
+
+SEARCHES = 200
+
+
+async def main(sizes: Sequence[int], *, is_random: bool) -> None:
+    semantic_search.PATIENCE_SECONDS = 3_600.0
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{folder}/a.db")
+        await store.start()
+        if is_random:
+            for size in sizes:
+                await made_up(store, size)
+            return await store.close()
+        await quality(store)
+        for size in sizes:
+            await speed(store, size)
+        await store.close()
+
+
+async def quality(store: Store) -> None:
+    tools, contexts = evaluation.tools(), evaluation.contexts()
+    for half in ("tuned", "held"):
+        tasks = [task for task in evaluation.tasks() if task.half == half]
+        print(f"baseline, {half}: {await baseline(tools, tasks)}")
+        for name, about in (("with what servers are for", contexts), ("without", {})):
+            search = SemanticSearch(store)
+            print(f"{half}, {name}: {await evaluation.quality(search, tools, about, tasks)}")
+            await search.close()
+
+
+async def baseline(tools: Sequence[Tool], tasks: Sequence[evaluation.Task]) -> str:
+    """Name, description and arguments in one text, by one model, by the cosine alone."""
+    arguments = [tool.input_schema["properties"].items() for tool in tools]
+    texts = [
+        f"{tool.name}: {tool.description} " + " ".join(f"{name} {one['description']}" for name, one in given)
+        for tool, given in zip(tools, arguments, strict=True)
+    ]
+    fitting = [task for task in tasks if task.tool]
+    near = (await Embedder().embed([task.text for task in fitting])) @ (await Embedder().embed(texts)).T
+    names = [tool.name for tool in tools]
+    places = [int((row > row[names.index(task.tool or "")]).sum()) for task, row in zip(fitting, near, strict=True)]
+    first, among_five = (sum(place < most for place in places) / len(places) for most in (1, 5))
+    return f"top1={first:.3f} top5={among_five:.3f}"
+
+
+async def speed(store: Store, size: int) -> None:
+    tools, tasks = many(size), [task.text for task in evaluation.tasks() if task.language == "en"]
+    search, start, cpu = SemanticSearch(store), time.perf_counter(), time.process_time()
+    await search.rank(["first"], tools, {})
+    ready = time.perf_counter() - start
+    refining = search._refining
+    if refining is not None:
+        await refining
+    read, used = time.perf_counter() - start, time.process_time() - cpu
+    took = await searched(search, tools, tasks)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    print(
+        f"{size} tools: by meaning after {ready:.1f} s, by both models after {read:.1f} s ({used:.1f} s of processor time), "
+        f"peak memory {peak:.0f} MB, a search p50 {median(took):.1f} ms, p95 {quantiles(took, n=20)[-1]:.1f} ms"
+    )
+    await search.close()
+    again = SemanticSearch(store)
+    start = time.perf_counter()
+    await again.rank(["first"], tools, {})
+    print(f"{size} tools after a restart: by meaning after {time.perf_counter() - start:.1f} s")
+    await again.close()
+
+
+async def searched(search: SemanticSearch, tools: tuple[Tool, ...], tasks: Sequence[str]) -> list[float]:
+    """Milliseconds of searches."""
+    took = []
+    for number in range(SEARCHES):
+        begin = time.perf_counter()
+        await search.rank([tasks[number % len(tasks)]], tools, {})
+        took.append((time.perf_counter() - begin) * 1_000)
+    return took
+
+
+async def made_up(store: Store, size: int) -> None:
+    import numpy
+
+    from toolgate.tool_search.text import tool_text
+    from toolgate.tool_search.vector_index import ToolVectorIndex
+
+    tools, tasks = many(size), [task.text for task in evaluation.tasks() if task.language == "en"]
+    search, chance, start = SemanticSearch(store), numpy.random.default_rng(7), time.perf_counter()
+    index = search._index = ToolVectorIndex(384, 512)
+    texts = {text.key: text for text in map(tool_text, tools)}
+    index.add(texts, chance.standard_normal((len(texts), 512), numpy.float32) / 22)
+    index.set_english(range(len(texts)), chance.standard_normal((len(texts), 384), numpy.float32) / 20)
+    print(f"{size} tools with made-up vectors: added in {time.perf_counter() - start:.1f} s")
+    await search.rank(tasks[:1], tools, {})
+    took = await searched(search, tools, tasks)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    print(f"a search p50 {median(took):.1f} ms, p95 {quantiles(took, n=20)[-1]:.1f} ms, peak memory {peak:.0f} MB")
+
+
+def many(size: int) -> tuple[Tool, ...]:
+    """Tools with texts of their own, in the shape of those of the set."""
+    base, chance = evaluation.tools(), random.Random(7)
+    return tuple(
+        Tool(name=f"{one.name}_{number}", description=f"{one.description} in {chance.choice(base).name} {number}")
+        for number, one in ((number, base[number % len(base)]) for number in range(size))
+    )
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    asyncio.run(main([int(size) for size in given if size.isdigit()], is_random="--random" in given))

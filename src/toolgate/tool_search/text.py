@@ -1,0 +1,110 @@
+"""The texts by which tools are found, and the checks of what is searched for.
+
+A definition may come from a server that wants to be found first. So little of it counts: its name, the beginning of its
+description, and the beginning of what its server says of itself. The rest, arguments included, made searches worse.
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from toolgate.errors import InvalidInput
+from toolgate.model import Tool
+
+MAX_PURPOSE_CHARS = 300
+MAX_CONTEXT_CHARS = 240
+MAX_PHRASINGS = 16
+MAX_PHRASING_CHARS = 2_000
+MAX_WORDS = 64
+"""Words of a text that are compared as such."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|[\u3002\uff01\uff1f]|\n")
+_NAME_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.\s]+")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
+_WORDS = re.compile(r"[^\W_]+")
+
+
+class ToolText(NamedTuple):
+    """The texts of a tool that are compared with a task."""
+
+    purpose: str
+    """The beginning of its description."""
+    named_purpose: str
+    """The same, with the words of its name."""
+    context: str
+    """Says what the server of the tool is for; empty if that is unknown."""
+    words: frozenset[str]
+
+    @property
+    def key(self) -> bytes:
+        """Tools with one key are found by the same texts."""
+        return sha256("\0".join((self.named_purpose, self.context)).encode("utf-8", "surrogatepass")).digest()
+
+
+def tool_text(tool: Tool, context: str = "") -> ToolText:
+    """The texts of a tool; `context` is what its server says of itself."""
+    name = name_words(_own_name(tool))
+    purpose = _first_sentence(tool.description) or name
+    return ToolText(
+        purpose,
+        f"{name}. {purpose}",
+        plain(context, MAX_CONTEXT_CHARS),
+        frozenset([*words_of(name_words(tool.name)), *words_of(" ".join(tool.tags)), *words_of(purpose)][:MAX_WORDS]),
+    )
+
+
+def digest(text: str) -> str:
+    """The name under which the vector of a text is kept."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def name_words(name: str) -> str:
+    """`createIssue-v2` as `create issue v2`."""
+    return " ".join(part for part in _NAME_PARTS.split(name) if part).lower()
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case, with those of one letter left out."""
+    return [word for word in _WORDS.findall(text.lower()) if len(word) > 1]
+
+
+def plain(text: str, most: int) -> str:
+    """The beginning of a text on one line, without characters that nobody sees."""
+    return " ".join(_UNPRINTABLE.sub(" ", text[: 4 * most]).split())[:most]
+
+
+def checked_phrasings(phrasings: Sequence[str]) -> list[str]:
+    """What is searched for, without what is empty or said twice. Raises InvalidInput if it is too much."""
+    if len(phrasings) > MAX_PHRASINGS:
+        raise InvalidInput(
+            f"A search takes at most {MAX_PHRASINGS} phrasings of one task, not {len(phrasings)}.",
+            suggestion="Search for one task at a time, in one to three phrasings.",
+        )
+    longest = max(map(len, phrasings), default=0)
+    if longest > MAX_PHRASING_CHARS:
+        raise InvalidInput(
+            f"A search takes phrasings of at most {MAX_PHRASING_CHARS} characters, not {longest}.",
+            suggestion="Say in one sentence what the tool is to do.",
+        )
+    said = (plain(phrasing, MAX_PHRASING_CHARS) for phrasing in phrasings)
+    return list(dict.fromkeys(one for one in said if one))
+
+
+def _first_sentence(description: str) -> str:
+    """A description's first sentence, cut if it is long; one of few words takes the next one along."""
+    beginning = _UNPRINTABLE.sub(lambda found: "\n" if "\n" in found[0] else " ", description[: 4 * MAX_PURPOSE_CHARS])
+    taken = ""
+    for sentence in _SENTENCE_END.split(beginning.strip()):
+        taken = f"{taken} {sentence}".strip()
+        if len(taken) >= 12:
+            break
+    return plain(taken, MAX_PURPOSE_CHARS)
+
+
+def _own_name(tool: Tool) -> str:
+    """The name without the prefix that all tools of an MCP server have."""
+    if tool.target is not None and tool.target.startswith("mcp:"):
+        server = re.sub(r"[^A-Za-z0-9_-]", "_", tool.target.removeprefix("mcp:"))
+        return tool.name.removeprefix(f"mcp_{server}_")
+    return tool.name

@@ -1,0 +1,59 @@
+"""What a call and a list take does not depend on how many tools and tenants there are: the work is counted, not timed."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.many_tools import many
+from toolgate import Actor, App
+from toolgate.testing import memory_app
+
+pytestmark = pytest.mark.requirement("REG-6")
+FEW, MANY = 10, 300
+TENANTS = 1_000
+SLACK = 1.2
+"""The share by which the work may be more: one call in a while refreshes something."""
+
+
+async def work_of(doing: Callable[[], Awaitable[Any]]) -> int:
+    """How many functions run, of Python and of C."""
+    count = 0
+
+    def counted(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        await doing()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+async def filled(app: App, tools: int, tenants: int) -> None:
+    app.tools.register_many(many(tools))
+    await app.tools.set_flags([(f"tenant-{number}", "assign_invoice", False) for number in range(tenants)])
+
+
+@pytest.mark.parametrize("what", ["call", "list"])
+async def test_a_call_and_a_list_take_no_more_among_many_tools_and_tenants(what: str) -> None:
+    counted = []
+    for tools, tenants in ((FEW, 1), (MANY, TENANTS)):
+        async with memory_app() as app:
+            await filled(app, tools, tenants)
+            actor = Actor("tenant-0", user="ann")
+
+            async def doing(app: App = app, actor: Actor = actor) -> None:
+                if what == "call":
+                    assert (await app.invoke("archive_invoice", {"number": 1}, actor=actor)).ok
+                else:
+                    assert len(await app.tools.list(actor)) >= FEW
+
+            for _ in range(3):
+                await doing()  # what is kept is made
+            counted.append(min([await work_of(doing) for _ in range(3)]))
+    few, much = counted
+    assert 0 < much <= SLACK * few, counted

@@ -1,0 +1,106 @@
+"""Measures how well tools are found: a set of tools and of tasks that are said in other words than theirs."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from toolgate.model import Tool
+from toolgate.tool_search.semantic_search import SemanticSearch
+from toolgate.tool_search.text import name_words
+
+Half = Literal["tuned", "held"]
+SET: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tools_and_tasks.yaml").read_text("utf-8"))
+
+
+class Task(NamedTuple):
+    """Something to do, and the name of the tool that does it; None: there is none."""
+
+    language: str
+    text: str
+    tool: str | None
+    half: Half
+
+
+class Quality(NamedTuple):
+    """Shares of the tasks."""
+
+    top1: float
+    """The right tool comes first."""
+    top5: float
+    """The right tool is among the first five."""
+    refused: float
+    """Nothing is given where no tool fits."""
+    unsure: float
+    """Nothing is given, or it is said to be doubtful, where no tool fits."""
+    english_top5: float
+    other_top5: float
+
+
+def tools() -> tuple[Tool, ...]:
+    return tuple(
+        Tool(
+            name=tool["name"],
+            description=tool["description"],
+            target=f"mcp:{server['server']}",
+            input_schema={
+                "type": "object",
+                "properties": {name: {"type": "string", "description": text} for name, text in tool["arguments"].items()},
+            },
+        )
+        for half in ("tuned", "held")
+        for server in SET[half]
+        for tool in server["tools"]
+    )
+
+
+def contexts() -> dict[str, str]:
+    """What each server is for, by the target of its tools."""
+    return {
+        f"mcp:{server['server']}": f"{name_words(server['server'])}. {server['about']}"
+        for half in ("tuned", "held")
+        for server in SET[half]
+    }
+
+
+def tasks() -> list[Task]:
+    halves: tuple[Half, ...] = ("tuned", "held")
+    fitting = [
+        Task(language, text, tool["name"], half)
+        for half in halves
+        for server in SET[half]
+        for tool in server["tools"]
+        for language, text in tool["asks"].items()
+    ]
+    return fitting + [Task(language, text, None, halves[at % 2]) for at, (language, text) in enumerate(SET["fits_none"])]
+
+
+async def quality(
+    search: SemanticSearch, given: tuple[Tool, ...], about: Mapping[str, str], chosen: Iterable[Task]
+) -> Quality:
+    """Searches for each task by itself."""
+    places: list[tuple[bool, int]] = []
+    refused: list[tuple[bool, bool]] = []
+    for task in chosen:
+        ranking = await search.rank([task.text], given, about)
+        assert ranking is not None
+        if task.tool is None:
+            refused.append((not ranking.found, not ranking.is_sure))
+        else:
+            names = [one.tool.name for one in ranking.found]
+            places.append((task.language == "en", names.index(task.tool) if task.tool in names else len(given)))
+    english, other = ([place for is_english, place in places if is_english is kind] for kind in (True, False))
+    return Quality(
+        _share(place < 1 for _, place in places),
+        _share(place < 5 for _, place in places),
+        _share(none for none, _ in refused),
+        _share(unsure for _, unsure in refused),
+        _share(place < 5 for place in english),
+        _share(place < 5 for place in other),
+    )
+
+
+def _share(told: Iterable[bool]) -> float:
+    seen = list(told)
+    return round(sum(seen) / max(1, len(seen)), 3)
