@@ -172,12 +172,16 @@
   const exchange = (part, found) => {
     const known = rows(part);
     const ids = new Set(known.map((row) => row.id));
-    const at = part.contains(document.activeElement) ? known.findIndex((row) => row.contains(document.activeElement)) : -1;
+    const isFocused = part.contains(document.activeElement);
+    const at = isFocused ? known.findIndex((row) => row.contains(document.activeElement)) : -1;
     const tops = known.map((row) => row.offsetTop);
     morph(part, found);
     const now = rows(part);
     for (const row of now) if (row.id && !ids.has(row.id)) row.classList.add("arrived");
-    if (at >= 0 && document.activeElement === document.body && now.length) focusRow(now[Math.min(at, now.length - 1)]);
+    if (isFocused && document.activeElement === document.body) {  // what had the focus is gone
+      if (at >= 0 && now.length) focusRow(now[Math.min(at, now.length - 1)]);
+      else document.getElementById("content").focus({ preventScroll: true });
+    }
     if (known.some((row, which) => !row.isConnected || row.offsetTop !== tops[which])) changed = { part, at: Date.now() };
     htmx.process(part);
     document.dispatchEvent(new CustomEvent("toolgate:part", { detail: part }));
