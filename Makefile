@@ -142,6 +142,7 @@ clean: ## Remove what make and the tools wrote
 compile = @$(1)/bin/python -m compileall -q -j 0 $(1)/lib >/dev/null || true
 
 $(READY): requirements/lock.txt requirements/oracle.txt pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV): this takes a minute or two, once."
 	$(PIP) install --quiet --no-compile --require-hashes -r requirements/lock.txt
 	$(PIP) install --quiet --no-compile --ignore-requires-python --no-deps --require-hashes -r requirements/oracle.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .

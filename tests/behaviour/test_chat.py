@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,19 @@ async def test_a_call_that_nobody_can_be_asked_about_waits_and_is_answered_later
 
 
 @pytest.mark.needs("tmux")
+async def test_a_command_that_ends_names_commands_that_can_be_run_next(terminal: Terminal) -> None:
+    async with model_server("openai", Reply(calls=[Wanted("send", {"to": "ada"})])) as server:
+        terminal.settings(settings(server))
+        waiting = await run(terminal, "chat", "Write to Ada")
+    assert waiting.code == 3
+    [id] = re.findall(r"toolgate approvals approve (ap_\w+) answers it", waiting.err)
+    assert (await run(terminal, "approvals", "show", id)).code == 0
+    failed = await run(terminal, "chat", "Hello")  # the server is gone
+    assert failed.code == 1 and "nothing answers at this address" in failed.err
+    [run_id] = re.findall(r"toolgate chat --resume (\S+), then /continue tries again", failed.err)
+    assert run_id in (await run(terminal, "chat", "--resume", run_id, stdin=b"/runs\n")).out
+
+
 async def test_a_person_talks_in_a_terminal_and_answers_in_place(terminal: Terminal) -> None:
     replies = [
         Reply(calls=[Wanted("weather", {"city": "Oslo"}, id="call_a"), Wanted("send", {"to": "ada"}, id="call_b")]),

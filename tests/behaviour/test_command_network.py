@@ -287,7 +287,8 @@ async def test_allowed_commands_that_lack_a_network_are_named_apart(tmp_path: Pa
     async with opened(tmp_path / "home", allow) as app:
         words = failed(await run(app, "ls -la"), "SECURITY_VIOLATION")
     assert (
-        "Allowed is: npm run, git push; these lack a network or a daemon in the sandbox: npm install, docker build" in words
+        "Allowed commands: npm run, git push; these lack a network or a daemon in the sandbox: npm install, docker build"
+        in words
     )
 
 

@@ -89,6 +89,7 @@ async def test_the_link_alone_answers_nothing(app: App, site: Site) -> None:
     asker = await signed_in(app, site, ANN, "approver")
     page = await site("GET", f"/approvals/{id}", asker)
     assert b"You may not answer it." in page.body and b'name="verdict"' not in page.body
+    assert f"toolgate approvals approve {id}".encode() in page.body, "it says who can answer, and where"
     csrf = csrf_of(await site("GET", f"/approvals/{id}", approver))
     assert (await submit(site, id, asker, csrf=csrf, verdict="approve")).status == 403  # another session's
     viewer = await signed_in(app, site, Actor("acme", user="vera"), "viewer")

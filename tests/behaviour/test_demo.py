@@ -153,7 +153,7 @@ def test_two_calls_wait_one_was_rejected_and_a_grant_is_in_use(demo: DemoServer,
     waiting = {one["tool"]: one for one in demo.items("approvals", state="waiting")}
     assert waiting.keys() == {"write_file", "order_parts"}
     assert waiting["order_parts"]["tier"] == "external_api"
-    assert waiting["order_parts"]["estimate_usd"] == 1.5
+    assert waiting["order_parts"]["estimate_usd"] == 0.05
     write = waiting["write_file"]["arguments"]
     there = (place / ".local" / "share" / "toolgate-demo" / "workspace" / write["path"]).read_text("utf-8")
     assert len(set(there.splitlines()) ^ set(write["content"].splitlines())) == 3
@@ -163,6 +163,20 @@ def test_two_calls_wait_one_was_rejected_and_a_grant_is_in_use(demo: DemoServer,
     (grant,) = demo.items("grants")
     assert (grant["tool"], grant["granted_by"]) == ("refund", "lena")
     assert grant["uses"] >= 2
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_the_order_that_waits_runs_once_it_is_approved(place: Path, demo: DemoServer) -> None:
+    """What is left of the month's budget covers it, on every day of a month."""
+    settings = str(place / ".local" / "share" / "toolgate-demo" / "toolgate.yaml")
+    environment = {name: value for name, value in surroundings(place).items() if not name.startswith("TOOLGATE_")}
+    (month,) = [one for one in demo.items("budgets") if one["period"] == "month"]
+    (order,) = [one for one in demo.items("approvals", state="waiting") if one["tool"] == "order_parts"]
+    assert order["estimate_usd"] < month["limit_usd"] - month["spent_usd"]
+    words = ("--settings", settings, "approvals", "approve", order["id"], "--run")
+    done = forked.run(words, folder=place, environment=environment, seconds=SOON)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert b"ordered 40 pieces of A-300" in done.stdout
 
 
 @pytest.mark.requirement("DOOR-6")

@@ -382,7 +382,9 @@ def test_in_brief_a_person_is_told_how_much_is_not_shown(terminal: Terminal, ups
     add(terminal, upstream)
     shown = " ".join(terminal("tools", "accept", "plain", "--yes").out.split())
     assert f'"a, [b]", [body], ["{"long" * 16}…"], to, and what allOf says of them' in shown
-    assert "not shown: characters of text, 29 in title, 140 in inputSchema" in shown, "titles that repeat a name are none"
+    assert "not shown here, in characters: 29 of title, 140 of inputSchema (--json shows all)" in shown, (
+        "titles that repeat a name are none"
+    )
 
 
 def test_all_of_a_server_is_accepted_with_one_answer(terminal: Terminal, upstream: Upstream) -> None:

@@ -199,7 +199,9 @@ async def test_hosts_that_tools_may_reach_are_not_for_tokens(open_app: Open) -> 
     async with open_app(network={"allow": ["127.0.0.1:8080"]}) as app:
         with pytest.raises(Denied, match="private network") as refused:
             await app.push_tokens.add("json://127.0.0.1:8080/x")
-        assert refused.value.suggestion == "An operator can allow it: `notify.push.allow: [127.0.0.1:8080]`."
+        assert refused.value.suggestion == (
+            'An operator can allow it in the settings: `notify: {push: {allow: ["127.0.0.1:8080"]}}`.'
+        )
 
 
 async def test_a_kind_that_is_no_longer_allowed_is_not_sent_to(open_app: Open) -> None:

@@ -404,9 +404,11 @@ async def test_a_secret_can_stand_in_the_path(app: App, api: Api) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://127.0.0.1:8776/", "network.allow: [127.0.0.1:8776]"), ("http://[::1]/", "network.allow: [[::1]:80]"),
-        ("http://localhost:8776/", "network.allow: [localhost:8776]"), ("http://10.0.0.7/", "network.allow: [10.0.0.7:80]"),
-        ("http://wiki.internal/", "network.allow: [wiki.internal:80]"), ("http://example.com:8776/", "network.ports"),
+        ("http://127.0.0.1:8776/", 'network: {allow: ["127.0.0.1:8776"]}'),
+        ("http://[::1]/", 'network: {allow: ["[::1]:80"]}'),
+        ("http://localhost:8776/", 'network: {allow: ["localhost:8776"]}'),
+        ("http://10.0.0.7/", 'network: {allow: ["10.0.0.7:80"]}'),
+        ("http://wiki.internal/", 'network: {allow: ["wiki.internal:80"]}'), ("http://example.com:8776/", "network.ports"),
         ("http://93.184.216.34:8776/", "network.ports"), ("ftp://example.com/", "http"),
     ],
 )  # fmt: skip

@@ -245,7 +245,7 @@ async def test_the_base_url_of_a_service_may_be_private_but_a_redirect_from_it_m
 async def test_a_refusal_says_what_an_operator_can_do(inside: Site) -> None:
     with pytest.raises(ToolgateError) as refusal:
         await HttpClient(ports=[inside.port]).request("GET", inside.url)
-    assert f"network.allow: [127.0.0.1:{inside.port}]" in str(refusal.value)
+    assert f'network: {{allow: ["127.0.0.1:{inside.port}"]}}' in str(refusal.value)
 
 
 async def test_no_proxy_of_the_environment_is_used(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def make_push_tokens(parts: "Parts") -> PushTokens:
     """The push tokens of all users."""
     notify = parts.settings.notify
-    http = HttpClient(notify.push.allow, parts.settings.network.ports)
+    http = HttpClient(notify.push.allow, parts.settings.network.ports, setting="notify.push.allow")
     sender = PushSender(http, notify.push.kinds, notify.seconds)
     return PushTokens(parts.store, sender, notify.push.tokens, parts.events.record)
 

@@ -207,7 +207,7 @@ class WatchScreen:
             return
         note(
             (
-                f"{said.state} {asked.id} ({visible(asked.tool)}). The caller repeats the call to run it."
+                f"{said.state} {asked.id} ({visible(asked.tool)}). It runs when its caller makes the call again."
                 if said.state == "approved"
                 else f"{said.state} {asked.id} ({visible(asked.tool)})",
                 "green",

@@ -283,7 +283,10 @@ def _owner(tenant: str | None) -> str | None:
 def _next_step(request: ApprovalRequest) -> str:
     """The step by which an approved call runs."""
     if request.outer_call is None:
-        return f"The caller repeats the call with approval={request.id}; `--run` does that here."
+        return (
+            f"It runs when its caller makes the call again, also with approval={request.id}, or its agent is resumed; "
+            "`--run` runs it here."
+        )
     outer = clean(request.outer_tool or "")
     return f"{outer} goes on when it is called again as before, or with approval={request.id}; `--run` does that here."
 

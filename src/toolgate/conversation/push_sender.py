@@ -197,7 +197,6 @@ def _check(url: str, kind: str, judge: Callable[[str], None], seconds: float) ->
         try:
             judge(asked.url or "")
         except (CallError, ToolError) as error:
-            error.suggestion = error.suggestion and error.suggestion.replace("network.allow", "notify.push.allow")
             refused.append(error)
         raise _Stopped
 

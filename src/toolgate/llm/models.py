@@ -174,7 +174,12 @@ def lacking_model(ctx: InvokeContext) -> str | None:
         missing = models.missing_key(ctx.actor)
     except Denied as error:
         return str(error)
-    return missing and f"The key of the language model is not set. `toolgate secrets set {missing}` sets it."
+    if missing is None:
+        return None
+    return (
+        f"The key of the language model is not set. `toolgate secrets set {missing}` sets it; "
+        "for a server that wants no key, write `secret: null` under `model` in the settings."
+    )
 
 
 class ModelUse(Explains):

@@ -231,8 +231,12 @@ class HttpClient:
     def _private(self, url: Url) -> Denied:
         return refused_url(
             f"{url.host} is a host of this machine or of a private network",
-            f"An operator can allow it: `{self._setting}: [{url.address}]`.",
+            f"An operator can allow it in the settings: `{self._as_setting(url.address)}`.",
         )
+
+    def _as_setting(self, address: str) -> str:
+        """The setting with this address, as a settings file has it."""
+        return f'{self._setting.replace(".", ": {")}: ["{address}"]{"}" * self._setting.count(".")}'
 
     async def _resolved(self, url: Url, tenant: str | None) -> list[str]:
         try:

@@ -175,7 +175,7 @@ def words(error: Exception) -> str:
 
 _WORDS: dict[type[Exception], str] = {
     httpcore2.ConnectTimeout: f"no answer within {CONNECT_SECONDS:g} s",
-    httpcore2.ConnectError: "the connection is refused, or not encrypted as it should be",
+    httpcore2.ConnectError: "nothing answers at this address, or the TLS handshake failed",
     httpcore2.ProtocolError: "what it sends is not valid HTTP",
     httpcore2.TimeoutException: "it is too slow",
     httpcore2.NetworkError: "it was closed",

@@ -191,8 +191,9 @@ class CommandRules:
             return max(fits)
         if ANY_PROGRAM in self.allow:
             return 0
+        is_named = any(entry[0] == words[0] for entry in self.allow)
         raise self._unknown(
-            words[0], "is not on the list of allowed commands, at least not with these words after it", jailed
+            words[0], "is allowed only with other arguments" if is_named else "is not an allowed command", jailed
         )
 
     def _wrapped(self, name: str, words: list[str]) -> list[str]:
@@ -208,7 +209,7 @@ class CommandRules:
         listed = ", ".join(" ".join(entry) for entry in self.allow if entry not in lacking) or "nothing"
         others = ", ".join(" ".join(entry) for entry in self.allow if entry in lacking)
         listed = f"{listed}; these lack a network or a daemon in the sandbox: {others}" if others else listed
-        return _refuse(f"{program} {words}", f"Allowed is: {listed}. The setting commands.allow says so.")
+        return _refuse(f"{program} {words}", f"Allowed commands: {listed}. The setting commands.allow lists them.")
 
 
 def _needs_network(entry: Sequence[str]) -> bool:

@@ -75,7 +75,7 @@ async def _once(talk: Conversation, text: str) -> int:
     """Says one thing."""
     result = await talk.say(text)
     if not answered(_plain(result)):
-        talk.show_end(result)
+        talk.show_end(result, once=True)
     return EXIT.get(result.status, 1)
 
 

@@ -17,8 +17,10 @@ from toolgate.tasks import start_task
 
 HOW_TO_SET_A_MODEL = (
     "No language model is configured, so only the commands work. To have one, write into toolgate.yaml:\n\n"
-    "  model:\n    name: NAME-OF-THE-MODEL\n    # base_url: http://127.0.0.1:11434/v1   for a server of your own\n\n"
-    "and give its key with `toolgate secrets set MODEL_API_KEY`. docs/howto/use-a-model.md says more."
+    "  model:\n    name: NAME-OF-THE-MODEL\n    # base_url: http://127.0.0.1:11434/v1   for a server of your own\n"
+    "    # secret: null                          if it wants no key\n\n"
+    "then run `toolgate trust`, and give the key with `toolgate secrets set MODEL_API_KEY`.\n"
+    "docs/howto/use-a-model.md says more."
 )
 
 
@@ -52,9 +54,14 @@ class Conversation:
             note((HOW_TO_SET_A_MODEL, "yellow"), lines=True)
         note(("/help lists the commands. Alt-Enter begins a new line, Ctrl-C stops the agent, Ctrl-D ends the chat.", "dim"))
 
+    @property
+    def _resuming(self) -> str:
+        """The command that goes on with this conversation."""
+        return f"toolgate chat --resume {self.run.id if self.run is not None else 'latest'}{naming(self.actor, user=True)}"
+
     def bid_farewell(self) -> None:
         spent = f"  {self.tokens:,} tokens, {dollars(round(self.cost_usd * NANO))}" if self.tokens else ""
-        kept = "" if self.run is None else f"  toolgate chat --resume {self.run.id}{naming(self.actor, user=True)}"
+        kept = f"  {self._resuming}" if self.run is not None else ""
         if spent or kept:
             note((f"{spent}{kept}".strip(), "dim"))
 
@@ -139,15 +146,17 @@ class Conversation:
         else:
             self.run = (await self._app.agents.show(id, actor=self.actor)).run
 
-    def show_end(self, result: RunResult) -> None:
-        """Says how a turn ended, where the answer itself does not."""
+    def show_end(self, result: RunResult, *, once: bool = False) -> None:
+        """Says how a turn ended, where the answer itself does not. `once`: nothing can be typed any more."""
         summary = f"{plural(result.turns, 'turn')}, {result.tokens:,} tokens, {dollars(round(result.cost_usd * NANO))}"
         if result.status == "done":
             note((summary, "dim"))
         elif result.status == "waiting":
             note((f"Waiting: {clean(result.reason or 'a call needs an answer')}", "yellow"))
-            note((f"/approve {result.pending[0]} answers it here; others may answer too, then /continue.", "dim"))
+            answers = f"toolgate approvals approve {result.pending[0]}" if once else f"/approve {result.pending[0]}"
+            goes_on = f"{self._resuming}, then /continue, goes on." if once else "others may answer too, then /continue."
+            note((f"{answers} answers it{'' if once else ' here'}; {goes_on}", "dim"))
         else:
             words = "Stopped" if result.status == "cancelled" else "The agent could not go on"
             note((f"{words}{f': {clean(result.reason)}' if result.reason else '.'}", "red"), lines=True)
-            note((f"{summary}. /continue tries again.", "dim"))
+            note((f"{summary}. {f'{self._resuming}, then ' if once else ''}/continue tries again.", "dim"))

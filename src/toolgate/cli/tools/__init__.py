@@ -199,12 +199,7 @@ async def search(
         known = {tool.name: tool for tool in await listed(app, whose.actor) if tool.on}
         ranking = await app.tools.search([" ".join(query), *(phrase or ())], whose.actor, limit=limit)
     found = [(known[tool.name], score) for tool, score in ranking.found if tool.name in known]
-    if found and not ranking.is_sure:
-        note(("None of these is sure to fit. Other words may find more: --phrase.", "dim"))
-    if ranking.basis == "words":
-        how = f"{plural(ranking.pending, 'tool')} are still being read" if ranking.pending else install_command("embeddings")
-        note((f"Found by words, not by meaning: {how}.", "dim"))
-    return listing(
+    code = listing(
         {
             "tools": [{**tool.to_dict(), "score": score} for tool, score in found],
             "is_sure": ranking.is_sure,
@@ -214,6 +209,14 @@ async def search(
         [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
         none="Nothing fits. Say it in other words (--phrase), or look through all: `toolgate tools list`.",
     )
+    if as_json():  # is_sure and basis say it
+        return code
+    if found and not ranking.is_sure:
+        note(("None of these is sure to fit. Other words may find more: --phrase.", "dim"))
+    if ranking.basis == "words":
+        how = f"{plural(ranking.pending, 'tool')} are still being read" if ranking.pending else install_command("embeddings")
+        note((f"Searched by words, not by meaning: {how}.", "dim"))
+    return code
 
 
 @group.command("export")

@@ -57,9 +57,9 @@ async def refund(order: int, amount: float) -> str:
     return f"refunded ${amount:.2f} for order {order}"
 
 
-@tool(tier="external_api", cost=1.50)
+@tool(tier="external_api", cost=0.05)
 async def order_parts(article: str, pieces: int) -> str:
-    """Order pieces of an article at the supplier, to be paid in 30 days."""
+    """Order pieces of an article at the supplier, to be paid in 30 days. The supplier takes 5 cents for an order."""
     return f"ordered {pieces} pieces of {article}"
 
 
