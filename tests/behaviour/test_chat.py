@@ -20,6 +20,7 @@ from toolgate.cli.output import UNSAFE, clean
 pytestmark = pytest.mark.requirement("AGENT-2", "DOOR-1")
 
 TOOLS = '''
+    import asyncio
     from pathlib import Path
 
     from toolgate import tool
@@ -28,6 +29,13 @@ TOOLS = '''
     async def weather(city: str) -> str:
         """Tell the weather of a city."""
         return f"sunny in {city}"
+
+    @tool(tier="read_only")
+    async def wait(file: str) -> str:
+        """Wait for a file."""
+        while not Path(file).exists():
+            await asyncio.sleep(0.05)
+        return "there"
 
     @tool(tier="external_api")
     async def send(to: str) -> str:
@@ -189,10 +197,36 @@ async def test_a_no_reaches_the_model_and_ctrl_c_stops_the_agent(terminal: Termi
             screen.type("Tell me a long story")
             await screen.until("so slow so slow")
             screen.press("C-c")
-            await screen.until("Stopped")
+            await screen.until("Stopped.", "Say something to go on.")
             screen.type("/quit")
             await screen.ended()
     assert not (terminal.folder / "sent.txt").exists()
+
+
+@pytest.mark.needs("tmux")
+async def test_what_runs_is_shown_in_every_turn_and_what_a_subordinate_does_is_indented(terminal: Terminal) -> None:
+    replies = [
+        Reply(calls=[Wanted("call_subordinate", {"agent": "", "message": "Oslo"}, id="same")]),
+        Reply("Let me look.", calls=[Wanted("weather", {"city": "Oslo"}, id="same")]),
+        Reply("Words for the caller."),
+        Reply("It is sunny."),
+        Reply(calls=[Wanted("wait", {"file": "go"}), Wanted("x" * 300, {}, id="call_2")]),
+        Reply("It is there."),
+    ]
+    async with model_server("openai", *replies) as server:
+        terminal.settings(settings(server))
+        with at_a_screen(terminal) as screen:
+            await screen.until("/help")
+            screen.type("Ask somebody")
+            shown = await screen.until("It is sunny.")
+            assert '\n  ✓ weather {"city":"Oslo"}' in shown
+            assert '\n✓ call_subordinate {"agent":"","message":"Oslo"}' in shown
+            assert "Let me look." not in shown and "Words for the caller." not in shown
+            screen.type("Wait for it")
+            shown = await screen.until('⠋ wait {"file":"go"}', "✗ xxx")
+            assert "x" * 65 not in shown
+            (terminal.folder / "go").touch()
+            await screen.until('✓ wait {"file":"go"}', "It is there.")
 
 
 @pytest.mark.needs("tmux")

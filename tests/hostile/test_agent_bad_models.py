@@ -29,6 +29,7 @@ async def test_a_model_that_says_nothing_is_told_so_and_stopped_after_a_few_time
         assert result.status == "failed" and "3 replies in a row that were empty" in (result.reason or "")
         assert len(server.asked) == 3
         assert "Your reply was empty" in said(server.asked[1])[-1] and len(of_kind(events, "notice")) == 2
+        assert of_kind(events, "notice")[0]["text"].startswith("The model was told about its reply: ")
     async with agency(tmp_path, dialect, Reply(""), Reply("  \n"), Reply("Now.")) as (app, _):
         assert (await run(app))[0].text == "Now."
 
@@ -51,8 +52,9 @@ async def test_replies_in_the_style_json_that_cannot_be_read_are_told_and_stoppe
 async def test_a_model_that_repeats_itself_in_a_circle_is_stopped(tmp_path: Path, dialect: str) -> None:
     turns = [calls(("add", {"a": 1, "b": 1})), calls(("post", {"text": "x"}))] * 9
     async with agency(tmp_path, dialect, *turns) as (app, _):
-        result, _ = await run(app)
+        result, events = await run(app)
         assert result.status == "failed" and "repeats itself: add was called 3 times" in (result.reason or "")
+        assert of_kind(events, "result")[-1]["error"]["message"].startswith("Nothing was run: add was called 3 times")
         assert did(tmp_path) == ["add 1 1", "post x"] * 3
 
 
@@ -118,7 +120,7 @@ async def test_a_server_that_fails_ends_the_run_which_can_be_resumed(tmp_path: P
     answers = (calls(("post", {"text": "x"})), bad, Reply("Done."))
     async with agency(tmp_path, dialect, *answers) as (app, _):
         first, _ = await run(app)
-        assert first.status == "failed" and "overloaded" in (first.reason or "") and did(tmp_path) == ["post x"]
+        assert first.status == "failed" and ": overloaded. Try again" in (first.reason or "") and did(tmp_path) == ["post x"]
         assert await app.grants.list() == []
         await app.agents.resume(first.id)
         assert (await app.agents.wait(first.id, SOON)).text == "Done."

@@ -15,8 +15,9 @@ from toolgate.model import NANO, Actor
 from toolgate.pipeline.usage import dollars
 from toolgate.tasks import start_task
 
+NO_MODEL = "No language model is configured, so only the commands work."
 HOW_TO_SET_A_MODEL = (
-    "No language model is configured, so only the commands work. To have one, write into toolgate.yaml:\n\n"
+    "To have one, write into toolgate.yaml:\n\n"
     "  model:\n    name: NAME-OF-THE-MODEL\n    # base_url: http://127.0.0.1:11434/v1   for a server of your own\n\n"
     "and give its key with `toolgate secrets set MODEL_API_KEY`. docs/howto/use-a-model.md says more."
 )
@@ -49,7 +50,7 @@ class Conversation:
         who = self.actor.tenant if self.actor.persona is None else f"{self.actor.persona} of {self.actor.tenant}"
         note(("Toolgate chat", "bold"), (f"  {self.model or 'no model'} · as {who}", "dim"))
         if self.model is None:
-            note((HOW_TO_SET_A_MODEL, "yellow"), lines=True)
+            note((f"{NO_MODEL} {HOW_TO_SET_A_MODEL}", "yellow"), lines=True)
         note(("/help lists the commands. Alt-Enter begins a new line, Ctrl-C stops the agent, Ctrl-D ends the chat.", "dim"))
 
     def bid_farewell(self) -> None:
@@ -82,7 +83,7 @@ class Conversation:
     async def say(self, text: str) -> RunResult:
         """Says something, shows what the agent does, and gives how it stands then."""
         if self.model is None:
-            raise Denied("MISSING_AUTH", "There is no language model to talk with.", suggestion=HOW_TO_SET_A_MODEL)
+            raise Denied("MISSING_AUTH", NO_MODEL, suggestion=HOW_TO_SET_A_MODEL)
         if self.run is not None and self.run.status == "waiting":
             raise InvalidInput(
                 f"The agent still waits for {', '.join(one.id for one in self.run.pending)}.",
@@ -96,7 +97,7 @@ class Conversation:
         )  # fmt: skip
 
     async def go_on(self) -> RunResult:
-        """Goes on with what waited for an answer, or was stopped. Raises NotFound if nothing was said yet."""
+        """Goes on with what waited for an answer, or failed. Raises NotFound if nothing was said yet."""
         if self.run is None:
             raise NotFound("Nothing was said in this conversation yet.")
         resumed = await self._app.agents.resume(self.run, actor=self.actor)
@@ -110,7 +111,7 @@ class Conversation:
     async def _watched(self, events: AsyncIterator[RunEvent]) -> RunResult:
         """Shows the events of a run until it ends or waits. Ctrl-C stops it."""
         before, self._heard_of = self.run, None
-        with self._screen.working() as interrupted:
+        with self._screen.working(None if before is None else before.id) as interrupted:
             watching = start_task(self._shown(events), unheard=True)
             await asyncio.wait((watching, interrupted), return_when=asyncio.FIRST_COMPLETED)
             if not watching.done():
@@ -148,6 +149,9 @@ class Conversation:
             note((f"Waiting: {clean(result.reason or 'a call needs an answer')}", "yellow"))
             note((f"/approve {result.pending[0]} answers it here; others may answer too, then /continue.", "dim"))
         else:
-            words = "Stopped" if result.status == "cancelled" else "The agent could not go on"
-            note((f"{words}{f': {clean(result.reason)}' if result.reason else '.'}", "red"), lines=True)
-            note((f"{summary}. /continue tries again.", "dim"))
+            is_stopped = result.status == "cancelled"
+            words = (
+                "Stopped." if is_stopped else f"The agent could not go on: {clean(result.reason or 'no reason is known.')}"
+            )
+            note((words, "red"), lines=True)
+            note((f"{summary}. {'Say something to go on.' if is_stopped else '/continue tries again.'}", "dim"))
