@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
+from math import isfinite
 
 import msgspec
 import orjson
@@ -113,14 +114,15 @@ def too_many(most: int) -> Failed:
 
 
 def checked(wanted: RunLimits | None, settings: AgentSettings) -> RunLimits:
-    """The limits of a run. Raises ValueError for one that is above the settings', or is none."""
+    """The limits of a run. Raises ValueError for one that is above the settings', or is no number of its kind."""
     most = RunLimits(settings.turns, settings.seconds, settings.cost_usd, settings.same_call)
     if wanted is None:
         return most
+    wanted = msgspec.convert(msgspec.to_builtins(wanted), RunLimits)  # whose ValidationError is a ValueError
     for name in RunLimits.__struct_fields__:
         given, top = getattr(wanted, name), getattr(most, name)
         least = 0 if name == "cost_usd" else 1 if name != "seconds" else 0.001
-        if not given >= least:
+        if not isfinite(given) or given < least:
             raise ValueError(f"{name} must be at least {least}, not {given}")
         if given > top:
             raise ValueError(f"{name} is {given}, and may be {top} (setting agent.{name})")
