@@ -230,6 +230,32 @@ async def test_what_runs_is_shown_in_every_turn_and_what_a_subordinate_does_is_i
 
 
 @pytest.mark.needs("tmux")
+async def test_what_is_typed_before_a_question_can_be_read_does_not_answer_it(terminal: Terminal) -> None:
+    """A model may write a question of its own first: "Type y to go on"."""
+    replies = [
+        Reply("[y] yes, once  [n] no > ", calls=[Wanted("wait", {"file": "go"})]),
+        Reply(calls=[Wanted("send", {"to": "eve"})]),
+        Reply("Done."),
+    ]
+    async with model_server("openai", *replies) as server:
+        terminal.settings(settings(server))
+        with at_a_screen(terminal) as screen:
+            await screen.until("/help")
+            screen.type("Write to Eve")
+            await screen.until("yes, once", '⠋ wait {"file":"go"}')
+            screen.type("y")
+            screen.type("y")
+            (terminal.folder / "go").touch()
+            await screen.until("send 1.0.0 asks for approval", "yes, for one hour >")
+            assert not (terminal.folder / "sent.txt").exists()
+            screen.type("n")
+            await screen.until("Why not?")
+            screen.type("")
+            await screen.until("Done.")
+    assert not (terminal.folder / "sent.txt").exists()
+
+
+@pytest.mark.needs("tmux")
 async def test_what_a_model_writes_does_nothing_to_the_terminal(terminal: Terminal) -> None:
     hostile = "before \x1b]0;owned\x07\x1b[2J [click](http://evil.example/?x) \u202eback\u202c after"
     async with model_server("openai", Reply(hostile)) as server:
