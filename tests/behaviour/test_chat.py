@@ -310,6 +310,19 @@ def test_blocks_of_markdown_are_told_apart(text: str, whole: str) -> None:
     assert split_blocks(text) == (whole, text[len(whole) :])
 
 
+@pytest.mark.parametrize("line", ["x = 1\n", "x" * 70, "\n"])
+@pytest.mark.parametrize("opening", ["```python\n", "~~~~\n", f"```{'x' * 3_000}\n"])
+def test_long_code_is_printed_in_pieces_and_nothing_of_it_is_lost(opening: str, line: str) -> None:
+    text, printed, held = opening + line * 1_000, "", ""
+    for at in range(0, len(text), 50):
+        whole, held = split_blocks(held + text[at : at + 50])
+        printed += whole
+        assert len(held) <= len(opening) + 2_050  # what is drawn again and again stays short
+    blocks = [token for token in markdown_of(printed + held).parsed if token.type == "fence"]
+    assert "".join(block.content for block in blocks).replace("\n", "") == (line * 1_000).replace("\n", "")
+    assert {block.info for block in blocks} == {opening.strip("`~\n")}
+
+
 @pytest.mark.parametrize("hidden", ["&#x202E;", "&rlm;", "&#8295;", "&#27;[2J", "&#x9b;2J", "&#13;", "\x1b[2J", "\u202e"])
 @pytest.mark.parametrize(
     "form", ["a {} b", "- {}", "# {}", "| {} |\n|---|\n| {} |", "`{}`", "[{}](http://x/{})", "<b>{}</b>"]
