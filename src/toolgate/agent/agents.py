@@ -53,7 +53,7 @@ logger = logging.getLogger("toolgate.agent")
 
 
 class AgentRoom(NamedTuple):
-    """What runs need of the App."""
+    """The parts of an App that runs need."""
 
     journals: Journals
     driver: DriverRoom
@@ -258,7 +258,7 @@ class Agents:
                     await finish(self.cancel(id, actor))
 
     async def _rested(self, row: RunRow) -> RunResult:
-        """How a run stands that another process drives, once it has ended or waits."""
+        """The result of a run that another process drives, once it has ended or waits."""
         while row.status == "running":
             await asyncio.sleep(LOOK_SECONDS)
             found = await self._store.read(table.get(row.id))

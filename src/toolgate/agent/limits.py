@@ -1,4 +1,4 @@
-"""What ends a run before it has answered, and what keeps its messages within the model's context."""
+"""The limits that end a run before it has answered, and those that keep its messages within the model's context."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -23,7 +23,7 @@ TOKENS_A_MESSAGE = 8
 
 
 def exhausted(row: RunRow, leg: Leg, limits: RunLimits, seconds: float) -> str | None:
-    """Why a run may not ask the model again; None: it may. `seconds`: that it has worked."""
+    """The reason why a run may not ask the model again; None: it may. `seconds`: that it has worked."""
     if row.turns - leg.turns >= limits.turns:
         return f"It has asked the model {limits.turns} times without coming to an answer, which is its limit of turns."
     if seconds - leg.seconds >= limits.seconds:

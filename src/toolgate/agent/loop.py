@@ -31,7 +31,7 @@ MAX_SHORTENINGS = 4
 
 
 class LoopRoom(NamedTuple):
-    """What all loops work with."""
+    """The parts of an App that all loops share."""
 
     settings: AgentSettings
     find: Callable[[str, str], Entry | None]
@@ -42,11 +42,11 @@ class LoopRoom(NamedTuple):
     approval: Callable[[PendingCall | None, Actor], Awaitable[str | None]]
     """The approval that a call is to come with which has waited; None: a grant covers it by now."""
     why_stopped: Callable[[RunJournal], Awaitable[str | None]]
-    """Why a run may not go on: its grant was revoked, or the key that it came with; None: it may."""
+    """The reason why a run may not go on: its grant was revoked, or the key that it came with; None: it may."""
 
 
 class Ended(NamedTuple):
-    """How a loop came to its end."""
+    """The end of a loop."""
 
     status: Literal["done", "failed", "waiting", "stopped"]
     """stopped: this process is to end, and another goes on."""
@@ -80,7 +80,7 @@ class Loop:
                 return ended
 
     def sums(self) -> dict[str, Any]:
-        """What the run has cost and how long it has worked, with what calls under way may cost."""
+        """The cost of the run, with what calls under way may cost, and the time that it has worked."""
         cost = self._cost_before + self._had - self._spending.left
         return {"cost": max(cost, self._cost_before), "seconds": self._seconds()}
 
@@ -112,7 +112,7 @@ class Loop:
         return await self._ask()
 
     async def _judge(self, entry: JournalEntry) -> Ended | None:
-        """What follows from an answer without calls."""
+        """Ends the run with an answer without calls, or has the model correct it."""
         answer = entry.answer
         if answer is None or is_unusable(entry):
             return await self._correct(entry)
@@ -255,8 +255,8 @@ class Loop:
         return await self._keep(seq, request, message, outcome, outcome.error)
 
     async def _outcome(self, seq: int, request: ToolRequest, key: str) -> Outcome:
-        """What comes of a call. One that waited comes with the answer; one that was queued, with the same key, is given what
-        came of its job."""
+        """The outcome of a call. One that waited comes with the answer; one that was queued, with the same key, is given
+        what came of its job."""
         tool, arguments = _called(request)
         entry = self._room.find(tool, self._calls.actor.tenant)
         is_own = tool == SUBORDINATE_TOOL  # which knows by its key what it did before
@@ -277,7 +277,7 @@ class Loop:
         return outcome
 
     def _refused(self, request: ToolRequest, number: int) -> ErrorInfo | None:
-        """Why a call is not made; None: it is."""
+        """The reason why a call is not made; None: it is."""
         most = self._room.settings.calls_a_turn
         if number >= most:
             words = f"No more than {most} tools can be called at once; this call was not made."

@@ -39,7 +39,7 @@ _PROSE = re.compile(
 """A line, and those after it in which nothing else can begin."""
 _QUOTED_LINES = re.compile(r"(?:[ \t]*+>[^\n]*+\n?+)++")
 _AFTER = re.compile(r"[ \t]*+[}\],;]*+[ \t]*+(?=[\n\r{]|\[\s*+[\[{]|```|~~~|<[/|｜]|\Z)")
-"""What may stand after a value on its line: a bracket too many, a comma before the next."""
+"""The characters that may stand after a value on its line: a bracket too many, a comma before the next."""
 
 
 class ReplyPart(NamedTuple):

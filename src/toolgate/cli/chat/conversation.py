@@ -24,7 +24,7 @@ HOW_TO_SET_A_MODEL = (
 
 
 class Conversation:
-    """What is said in one chat, as one actor."""
+    """One chat, as one actor."""
 
     def __init__(
         self, app: App, screen: Screen, actor: Actor, *, session: str | None = None, workspace: Path | None = None

@@ -28,7 +28,7 @@ class MarkdownStream:
 
     def __init__(self) -> None:
         self._text = ""
-        """What is not printed yet."""
+        """The text that is not printed yet."""
         self._live: Live | None = None
         self._draw_at = 0.0
         self.is_open = False

@@ -34,7 +34,7 @@ class SlashCommand(NamedTuple):
 
 
 class SlashCommands:
-    """What can be typed after a slash."""
+    """The commands that begin with a slash."""
 
     def __init__(self, ctx: typer.Context, app: App, talk: Conversation) -> None:
         self._ctx, self._app, self._talk = ctx, app, talk
@@ -69,7 +69,7 @@ class SlashCommands:
         return await command.run(words) is not False
 
     def complete(self, line: str) -> Iterator[tuple[str, str]]:
-        """What the last word of a line may be, each with what it is about."""
+        """The words that may end a line, each with what it is about."""
         *before, word = line.split(" ")
         if not before:
             yield from ((f"/{name}", one.about) for name, one in self._all.items() if f"/{name}".startswith(word))
