@@ -147,6 +147,7 @@ async def test_a_call_that_nobody_can_be_asked_about_waits_and_is_answered_later
         assert not (terminal.folder / "sent.txt").exists()
         typed = f"/approve {id}\n/runs\n".encode()
         answered = await run(terminal, "chat", "--resume", "latest", stdin=typed)
+    assert f"Waiting: A person has to answer about send.\n/approve {id}" in answered.err
     assert "Done." in answered.out, answered
     assert (terminal.folder / "sent.txt").read_text() == "ada\n"
 

@@ -78,6 +78,15 @@ class Conversation:
             raise NotFound("There is no earlier conversation of this user.")
         self.run = found[0]
 
+    def show_state(self) -> None:
+        """Says how the conversation stands that was taken up."""
+        if self.run is None or self.run.status in ("done", "cancelled"):
+            note(("You go on with it by what you say next.", "dim"))
+        elif self.run.status == "running":
+            note(("It is under way, or its process has died: /continue goes on with it then, /stop ends it.", "yellow"))
+        else:
+            self.show_end(self.run.result)
+
     # -- what is said
 
     async def say(self, text: str) -> RunResult:

@@ -174,7 +174,7 @@ class SlashCommands:
         if len(words) != 1:
             raise Usage("/resume takes the id of a conversation.", suggestion="/runs lists them.")
         await self._talk.take_up(words[0])
-        note(("You go on with it by what you say next.", "dim"))
+        self._talk.show_state()
 
     async def _cost(self, words: list[str]) -> None:
         _no_words("/cost", words)
