@@ -10,9 +10,10 @@ import pytest
 
 from tests.agents import DIALECTS, SOON, agency, calls, did, of_kind, run, said, told
 from tests.loopback import Asked, Said
-from tests.model_servers import Reply, Wanted, streamed
+from tests.model_servers import KEY, Reply, Wanted, model_server, model_settings, streamed
 from tests.services import never
 from toolgate.agent.run import RunLimits
+from toolgate.testing import memory_app
 
 pytestmark = [pytest.mark.requirement("AGENT-1")]
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
@@ -218,6 +219,31 @@ async def test_a_model_that_never_answers_ends_with_the_time_of_the_run(tmp_path
     async with agency(tmp_path, "openai", never) as (app, _):
         result, _ = await run(app, limits=RunLimits(seconds=0.2))
         assert result.status == "failed" and "limit of time" in (result.reason or ""), result
+
+
+ECHOES: dict[str, Any] = {
+    "an error": Said(500, {"error": {"message": f"bad key {KEY}"}}),
+    "a refusal of the key": Said(401, {"error": {"message": f"bad key {KEY}"}}),
+    "an answer": Reply(f"Your key is {KEY}."),
+    "arguments": Reply(None, [Wanted("echo", {"text": KEY})]),
+    "a name of a tool": Reply(None, [Wanted(f"send_{KEY}", {KEY: 1})]),
+}
+
+
+@dialects
+@pytest.mark.parametrize("where", ECHOES)
+async def test_a_server_that_writes_its_key_back_does_not_have_it_shown(
+    monkeypatch: pytest.MonkeyPatch, dialect: str, where: str
+) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET_MODEL_API_KEY", KEY)
+    async with (
+        model_server(dialect, ECHOES[where], Reply("Well.")) as server,
+        memory_app(model=model_settings(dialect, server)) as app,
+    ):
+        result, events = await run(app)
+        seen = f"{result} {events} {await app.agents.show(result.id)} {await app.agents.list()}"
+    assert KEY in str(server.asked[0].headers)  # it was told
+    assert KEY not in seen and "[REDACTED]" in seen
 
 
 async def test_a_model_that_claims_huge_use_costs_no_more_than_one_turn_beyond_the_limit(tmp_path: Path) -> None:
