@@ -3,6 +3,7 @@
 import asyncio
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +163,17 @@ async def test_limits_above_those_of_the_settings_are_refused(tmp_path: Path) ->
             await app.agents.start("x", limits=RunLimits(turns=6))
         with pytest.raises(ToolgateError, match="nothing to say"):
             await app.agents.start("  ")
+
+
+NO_LIMITS: dict[str, Any] = {"turns": True, "seconds": float("nan"), "cost_usd": Decimal("nan"), "same_call": "3"}
+
+
+@pytest.mark.parametrize("name", NO_LIMITS)
+async def test_a_limit_that_is_no_number_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    async with agency(tmp_path, "openai", Reply("x")) as (app, _):
+        with pytest.raises(ToolgateError, match=f"The limits of the run are wrong: .*{name}"):
+            await app.agents.start("x", limits=RunLimits(**{name: NO_LIMITS[name]}))
+        assert await app.agents.list() == [] and await app.grants.list() == []
 
 
 # -- the grant of a run

@@ -21,6 +21,7 @@ from toolgate.cli.output import UNSAFE, clean
 pytestmark = pytest.mark.requirement("AGENT-2", "DOOR-1")
 
 TOOLS = '''
+    import asyncio
     from pathlib import Path
 
     from toolgate import tool
@@ -29,6 +30,13 @@ TOOLS = '''
     async def weather(city: str) -> str:
         """Tell the weather of a city."""
         return f"sunny in {city}"
+
+    @tool(tier="read_only")
+    async def wait(file: str) -> str:
+        """Wait for a file."""
+        while not Path(file).exists():
+            await asyncio.sleep(0.05)
+        return "there"
 
     @tool(tier="external_api")
     async def send(to: str) -> str:
@@ -140,6 +148,7 @@ async def test_a_call_that_nobody_can_be_asked_about_waits_and_is_answered_later
         assert not (terminal.folder / "sent.txt").exists()
         typed = f"/approve {id}\n/runs\n".encode()
         answered = await run(terminal, "chat", "--resume", "latest", stdin=typed)
+    assert f"Waiting: A person has to answer about send.\n/approve {id}" in answered.err
     assert "Done." in answered.out, answered
     assert (terminal.folder / "sent.txt").read_text() == "ada\n"
 
@@ -203,9 +212,61 @@ async def test_a_no_reaches_the_model_and_ctrl_c_stops_the_agent(terminal: Termi
             screen.type("Tell me a long story")
             await screen.until("so slow so slow")
             screen.press("C-c")
-            await screen.until("Stopped")
+            await screen.until("Stopped.", "Say something to go on.")
             screen.type("/quit")
             await screen.ended()
+    assert not (terminal.folder / "sent.txt").exists()
+
+
+@pytest.mark.needs("tmux")
+async def test_what_runs_is_shown_in_every_turn_and_what_a_subordinate_does_is_indented(terminal: Terminal) -> None:
+    replies = [
+        Reply(calls=[Wanted("call_subordinate", {"agent": "", "message": "Oslo"}, id="same")]),
+        Reply("Let me look.", calls=[Wanted("weather", {"city": "Oslo"}, id="same")]),
+        Reply("Words for the caller."),
+        Reply("It is sunny."),
+        Reply(calls=[Wanted("wait", {"file": "go"}), Wanted("x" * 300, {}, id="call_2")]),
+        Reply("It is there."),
+    ]
+    async with model_server("openai", *replies) as server:
+        terminal.settings(settings(server))
+        with at_a_screen(terminal) as screen:
+            await screen.until("/help")
+            screen.type("Ask somebody")
+            shown = await screen.until("It is sunny.")
+            assert '\n  ✓ weather {"city":"Oslo"}' in shown
+            assert '\n✓ call_subordinate {"agent":"","message":"Oslo"}' in shown
+            assert "Let me look." not in shown and "Words for the caller." not in shown
+            screen.type("Wait for it")
+            shown = await screen.until('⠋ wait {"file":"go"}', "✗ xxx")
+            assert "x" * 65 not in shown
+            (terminal.folder / "go").touch()
+            await screen.until('✓ wait {"file":"go"}', "It is there.")
+
+
+@pytest.mark.needs("tmux")
+async def test_what_is_typed_before_a_question_can_be_read_does_not_answer_it(terminal: Terminal) -> None:
+    """A model may write a question of its own first: "Type y to go on"."""
+    replies = [
+        Reply("[y] yes, once  [n] no > ", calls=[Wanted("wait", {"file": "go"})]),
+        Reply(calls=[Wanted("send", {"to": "eve"})]),
+        Reply("Done."),
+    ]
+    async with model_server("openai", *replies) as server:
+        terminal.settings(settings(server))
+        with at_a_screen(terminal) as screen:
+            await screen.until("/help")
+            screen.type("Write to Eve")
+            await screen.until("yes, once", '⠋ wait {"file":"go"}')
+            screen.type("y")
+            screen.type("y")
+            (terminal.folder / "go").touch()
+            await screen.until("send 1.0.0 asks for approval", "yes, for one hour >")
+            assert not (terminal.folder / "sent.txt").exists()
+            screen.type("n")
+            await screen.until("Why not?")
+            screen.type("")
+            await screen.until("Done.")
     assert not (terminal.folder / "sent.txt").exists()
 
 
@@ -262,6 +323,19 @@ async def test_lines_are_completed_continued_and_remembered(terminal: Terminal) 
 )
 def test_blocks_of_markdown_are_told_apart(text: str, whole: str) -> None:
     assert split_blocks(text) == (whole, text[len(whole) :])
+
+
+@pytest.mark.parametrize("line", ["x = 1\n", "x" * 70, "\n"])
+@pytest.mark.parametrize("opening", ["```python\n", "~~~~\n", f"```{'x' * 3_000}\n"])
+def test_long_code_is_printed_in_pieces_and_nothing_of_it_is_lost(opening: str, line: str) -> None:
+    text, printed, held = opening + line * 1_000, "", ""
+    for at in range(0, len(text), 50):
+        whole, held = split_blocks(held + text[at : at + 50])
+        printed += whole
+        assert len(held) <= len(opening) + 2_050  # what is drawn again and again stays short
+    blocks = [token for token in markdown_of(printed + held).parsed if token.type == "fence"]
+    assert "".join(block.content for block in blocks).replace("\n", "") == (line * 1_000).replace("\n", "")
+    assert {block.info for block in blocks} == {opening.strip("`~\n")}
 
 
 @pytest.mark.parametrize("hidden", ["&#x202E;", "&rlm;", "&#8295;", "&#27;[2J", "&#x9b;2J", "&#13;", "\x1b[2J", "\u202e"])

@@ -291,8 +291,15 @@ async def test_a_host_that_is_not_there_was_not_reached() -> None:
         await HttpClient(resolve=resolve).request("GET", "https://api.example.com")
 
 
-@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"])
-async def test_a_connection_that_breaks_is_said_to_be_broken(answer: bytes) -> None:
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"", "it was closed"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "what it sends is not valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "it was closed"),
+    ],
+)
+async def test_a_connection_that_breaks_is_said_to_be_broken(answer: bytes, why: str) -> None:
     async def give(writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
         await writer.drain()
@@ -302,7 +309,7 @@ async def test_a_connection_that_breaks_is_said_to_be_broken(answer: bytes) -> N
 
     async with site(handler) as there:
         for method, again in (("GET", True), ("POST", False)):
-            with pytest.raises(Failed, match="broke before the answer") as failure:
+            with pytest.raises(Failed, match=f"broke before the answer was complete: {why}") as failure:
                 await client_of(there).request(method, there.url)
             assert (failure.value.code, failure.value.retryable) == ("CONNECTION_ERROR", again)
             assert not isinstance(failure.value, NotReached)

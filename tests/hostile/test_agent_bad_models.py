@@ -10,9 +10,10 @@ import pytest
 
 from tests.agents import DIALECTS, SOON, agency, calls, did, of_kind, run, said, told
 from tests.loopback import Asked, Said
-from tests.model_servers import Reply, Wanted, streamed
+from tests.model_servers import KEY, Reply, Wanted, model_server, model_settings, streamed
 from tests.services import never
 from toolgate.agent.run import RunLimits
+from toolgate.testing import memory_app
 
 pytestmark = [pytest.mark.requirement("AGENT-1")]
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
@@ -29,6 +30,7 @@ async def test_a_model_that_says_nothing_is_told_so_and_stopped_after_a_few_time
         assert result.status == "failed" and "3 replies in a row that were empty" in (result.reason or "")
         assert len(server.asked) == 3
         assert "Your reply was empty" in said(server.asked[1])[-1] and len(of_kind(events, "notice")) == 2
+        assert of_kind(events, "notice")[0]["text"].startswith("The model was told about its reply: ")
     async with agency(tmp_path, dialect, Reply(""), Reply("  \n"), Reply("Now.")) as (app, _):
         assert (await run(app))[0].text == "Now."
 
@@ -51,8 +53,9 @@ async def test_replies_in_the_style_json_that_cannot_be_read_are_told_and_stoppe
 async def test_a_model_that_repeats_itself_in_a_circle_is_stopped(tmp_path: Path, dialect: str) -> None:
     turns = [calls(("add", {"a": 1, "b": 1})), calls(("post", {"text": "x"}))] * 9
     async with agency(tmp_path, dialect, *turns) as (app, _):
-        result, _ = await run(app)
+        result, events = await run(app)
         assert result.status == "failed" and "repeats itself: add was called 3 times" in (result.reason or "")
+        assert of_kind(events, "result")[-1]["error"]["message"].startswith("Nothing was run: add was called 3 times")
         assert did(tmp_path) == ["add 1 1", "post x"] * 3
 
 
@@ -118,7 +121,7 @@ async def test_a_server_that_fails_ends_the_run_which_can_be_resumed(tmp_path: P
     answers = (calls(("post", {"text": "x"})), bad, Reply("Done."))
     async with agency(tmp_path, dialect, *answers) as (app, _):
         first, _ = await run(app)
-        assert first.status == "failed" and "overloaded" in (first.reason or "") and did(tmp_path) == ["post x"]
+        assert first.status == "failed" and ": overloaded. Try again" in (first.reason or "") and did(tmp_path) == ["post x"]
         assert await app.grants.list() == []
         await app.agents.resume(first.id)
         assert (await app.agents.wait(first.id, SOON)).text == "Done."
@@ -216,6 +219,31 @@ async def test_a_model_that_never_answers_ends_with_the_time_of_the_run(tmp_path
     async with agency(tmp_path, "openai", never) as (app, _):
         result, _ = await run(app, limits=RunLimits(seconds=0.2))
         assert result.status == "failed" and "limit of time" in (result.reason or ""), result
+
+
+ECHOES: dict[str, Any] = {
+    "an error": Said(500, {"error": {"message": f"bad key {KEY}"}}),
+    "a refusal of the key": Said(401, {"error": {"message": f"bad key {KEY}"}}),
+    "an answer": Reply(f"Your key is {KEY}."),
+    "arguments": Reply(None, [Wanted("echo", {"text": KEY})]),
+    "a name of a tool": Reply(None, [Wanted(f"send_{KEY}", {KEY: 1})]),
+}
+
+
+@dialects
+@pytest.mark.parametrize("where", ECHOES)
+async def test_a_server_that_writes_its_key_back_does_not_have_it_shown(
+    monkeypatch: pytest.MonkeyPatch, dialect: str, where: str
+) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET_MODEL_API_KEY", KEY)
+    async with (
+        model_server(dialect, ECHOES[where], Reply("Well.")) as server,
+        memory_app(model=model_settings(dialect, server)) as app,
+    ):
+        result, events = await run(app)
+        seen = f"{result} {events} {await app.agents.show(result.id)} {await app.agents.list()}"
+    assert KEY in str(server.asked[0].headers)  # it was told
+    assert KEY not in seen and "[REDACTED]" in seen
 
 
 async def test_a_model_that_claims_huge_use_costs_no_more_than_one_turn_beyond_the_limit(tmp_path: Path) -> None:

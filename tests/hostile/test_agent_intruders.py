@@ -47,6 +47,31 @@ async def test_the_grant_of_a_run_is_for_its_own_turns_and_for_nothing_else_that
         assert len(server.asked) == 3
 
 
+async def test_a_tool_that_is_hidden_from_a_persona_is_missing_to_its_model_however_it_is_named(tmp_path: Path) -> None:
+    def inside(*names: str) -> dict[str, Any]:
+        given: dict[str, Any] = {"text": "x"}
+        for name in names:
+            given = {"name": name, "arguments": given}
+        return given
+
+    wanted = calls(
+        ("post", {"text": "x"}), ("call_tool", inside("post")), ("call_tool", inside("post", "call_tool")),
+        ("call_subordinate", {"agent": "", "message": "Post x."}), ("describe_tool", {"name": "post"}), ("nothing", {}),
+    )  # fmt: skip
+    answers = by_speaker(Boss=[wanted, Reply("Well.")], Post=[calls(("post", {"text": "x"})), Reply("Hidden.")])
+    guest = Actor(persona="guest")
+    async with agency(tmp_path, "openai", answers) as (app, server):
+        await app.tools.disable("post", persona="guest")
+        result, _ = await run(app, "Boss here.", actor=guest)
+        assert result.text == "Well." and did(tmp_path) == []
+        offered = [str(one.json["tools"]) for one in server.asked]
+        assert not any("'post'" in one for one in offered) and all("'add'" in one for one in offered)
+        results = told(next(one for one in server.asked if told(one, "openai") and "Boss here." in said(one)), "openai")
+        plain, inner, twice, below, _, missing = results
+        assert plain.replace("'post'", "'nothing'").replace("of post", "of nothing") == missing
+        assert "There is no tool named 'post'" in inner and "called by itself" in twice and "Hidden." in below
+
+
 async def test_a_subordinate_that_would_be_one_run_too_many_leaves_no_grant(tmp_path: Path) -> None:
     answers = by_speaker(Boss=[calls(("slow", {"text": "x"})), Reply("Done.")], Help=[Reply("Yes.")])
     async with agency(tmp_path, "openai", answers, agent={"live_runs": 1}) as (app, server):

@@ -143,6 +143,17 @@ async def test_garbage_in_a_stream_is_an_error_in_words(dialect: str, garbage: b
         assert len(outcome.error.message) < 1000
 
 
+@BOTH
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_page_of_another_service_is_told_as_such(dialect: str, streams: bool) -> None:
+    page = Said(200, "<html>Please sign in.</html>", {"content-type": "text/html\t; x=1"})
+    async with modelled(dialect, page) as (app, _):
+        outcome = await ask(app, *((Talk(),) if streams else ()))
+    assert outcome.error is not None and outcome.error.retryable is False, outcome
+    assert "text/html" in outcome.error.message or "JSON" in outcome.error.message
+    assert "closed the connection" not in outcome.error.message
+
+
 async def test_text_that_is_no_utf8_is_shown_as_far_as_it_is() -> None:
     parts = [b'data: {"choices":[{"delta":{"content":"caf\xe9"},"finish_reason":"stop"}]}\n\n']
     async with modelled("openai", streamed(parts), model=LIMITED) as (app, _):

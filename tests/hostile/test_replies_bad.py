@@ -9,7 +9,7 @@ from toolgate.agent.replies import MAX_REPLY_CHARS, read_reply
 
 CALL = '{"thoughts": ["t"], "tool_name": "echo", "tool_args": {"text": "hi"}}'
 SIZE = 1_000_000
-SECONDS = 5.0
+SECONDS = 2.0
 """Of processor time, on a busy machine; each takes less than one on a quiet one."""
 
 UNITS = {
@@ -23,6 +23,7 @@ UNITS = {
     "call tags": "<tool_call>", "ends of call tags": "</tool_call>", "function tags": "<function=",
     "nested calls": '{"function":', "calls": f"{CALL}\n", "calls and text": f"{CALL}\ntext\n",
     "values before fences": '{"a":1}```', "zero-width spaces": "\u200b", "half surrogates": "\ud800",
+    "block quotes and lines": ">\na\n",
     "carriage returns": "\r", "brackets and spaces": "{ ", "list of calls": f"{CALL},", "ones": "1,",
 }  # fmt: skip
 """What a reply of a megabyte consists of."""
@@ -50,6 +51,7 @@ WORST = (
     "comments that open",
     "calls",
     "keys of calls",
+    "block quotes and lines",
 )
 
 
@@ -85,6 +87,14 @@ def test_the_time_grows_with_the_length_and_not_with_its_square(name: str) -> No
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_large_reply_is_read_at_once(name: str) -> None:
     assert seconds(WHOLE[name][:MAX_REPLY_CHARS]) < SECONDS
+
+
+@pytest.mark.requirement("AGENT-1")
+@pytest.mark.parametrize("unit", [">\na\n", "<a></a>\n<b></b>\n", "a\n<think></think>\n"])
+def test_a_call_behind_thousands_of_other_parts_is_a_problem_and_the_rest_an_answer(unit: str) -> None:
+    reply = read_reply(f"{unit * 3_000}{CALL}")
+    assert not reply.requests and "more than 2,000 parts" in (reply.problem or "")
+    assert (read_reply(unit * 3_000).text or "").count("a") >= 1_000
 
 
 @pytest.mark.requirement("AGENT-1")

@@ -58,7 +58,7 @@ def lifespan(
 
 
 class WebCaller:
-    """Whoever sent a request: what they may do of an App, as the actor that they are."""
+    """The sender of a request: the calls of an App that they may make, as the actor that they are."""
 
     def __init__(self, app: App, actor: Actor, request: Request, response: Response) -> None:
         self.app = app

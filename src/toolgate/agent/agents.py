@@ -31,7 +31,7 @@ from toolgate.agent.prompt import Prompts
 from toolgate.agent.run import STATUSES, Run, RunEvent, RunLimits, RunResult, RunStatus, Style, Transcript
 from toolgate.agent.takeover import RunTakeover
 from toolgate.agent.tool_results import refusal
-from toolgate.errors import Denied, Failed, unknown
+from toolgate.errors import Denied, Failed, span_words, unknown
 from toolgate.llm.completion import Message
 from toolgate.llm.models import MAX_PROBLEM_CHARS
 from toolgate.model import LOCAL, LOCAL_DOORS, Actor, ErrorInfo
@@ -53,7 +53,7 @@ logger = logging.getLogger("toolgate.agent")
 
 
 class AgentRoom(NamedTuple):
-    """What runs need of the App."""
+    """The parts of an App that runs need."""
 
     journals: Journals
     driver: DriverRoom
@@ -187,7 +187,9 @@ class Agents:
         taken = await finish(self._store.transact(claim))
         if taken is None:
             now = await self._own(row.id, actor_of(row))
-            raise _conflict(f"Run {row.id} {_state(now)}.", "Wait, or cancel it.")
+            lease = span_words(self._room.presence.seconds)
+            advice = f"Wait, or cancel it. If its process has died, it can be resumed within {lease}."
+            raise _conflict(f"Run {row.id} {_state(now)}.", advice)
         journal = RunJournal(self._journals, taken, await self._journals.entries(row.id))
         await journal.save(is_attended=driver == "caller")
         return journal
@@ -258,7 +260,7 @@ class Agents:
                     await finish(self.cancel(id, actor))
 
     async def _rested(self, row: RunRow) -> RunResult:
-        """How a run stands that another process drives, once it has ended or waits."""
+        """The result of a run that another process drives, once it has ended or waits."""
         while row.status == "running":
             await asyncio.sleep(LOOK_SECONDS)
             found = await self._store.read(table.get(row.id))
@@ -301,7 +303,7 @@ class Agents:
             raise Failed(
                 "VALIDATION_ERROR",
                 f"There is no run {str(id)[:64]!r}.",
-                suggestion="`app.agents.list()` gives those there are.",
+                suggestion="A run is found only as the tenant, persona and user that started it.",
                 category="missing",
             )
         return row

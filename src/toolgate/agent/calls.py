@@ -17,8 +17,8 @@ SUBORDINATE_TOOL = "call_subordinate"
 
 
 class RunScope(NamedTuple):
-    """What a call of `call_subordinate` is told of the run that makes it. Found there with `ctx.try_get(RunScope)`: only the
-    loop binds it, for its own calls."""
+    """The run that makes a call of `call_subordinate`, as that call is told of it. Found there with
+    `ctx.try_get(RunScope)`: only the loop binds it, for its own calls."""
 
     run: str
     root: str

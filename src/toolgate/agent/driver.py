@@ -21,14 +21,14 @@ SOONEST, LATEST = 0.05, 1.0
 STORE_PAUSES = (0.2, 1.0, 5.0)
 
 Attendance = Literal["app", "caller", "job"]
-"""Who has a run driven: the App, which waits for answers with it; a caller that follows its events, or a job, to which it is
-given back when it waits."""
+"""The one who has a run driven: the App, which waits for answers with it; a caller that follows its events, or a job, to
+which it is given back when it waits."""
 
 logger = logging.getLogger("toolgate.agent")
 
 
 class DriverRoom(NamedTuple):
-    """What all drivers work with."""
+    """The parts of an App that all drivers share."""
 
     loop: LoopRoom
     invoke: Invoke
@@ -93,8 +93,8 @@ class Driver:
     async def _drive(self) -> None:
         journal = self.journal
         while True:
+            self.rests.clear()  # before the store is told: who waits for the run meanwhile would find it as it was
             await journal.save(status="running", reason=None)
-            self.rests.clear()
             ended = await self._leg()
             if ended.status == "stopped":
                 return await self._release()

@@ -38,7 +38,7 @@ class TurnAnswer(msgspec.Struct, frozen=True):
     thoughts: tuple[str, ...] = ()
     headline: str | None = None
     problem: str | None = None
-    """Why nothing of it can be used, in words for the model."""
+    """The reason why nothing of it can be used, in words for the model."""
     ending: str = "complete"
 
 

@@ -1,7 +1,8 @@
-"""What ends a run before it has answered, and what keeps its messages within the model's context."""
+"""The limits that end a run before it has answered, and those that keep its messages within the model's context."""
 
 from collections.abc import Sequence
 from hashlib import sha256
+from math import isfinite
 
 import msgspec
 import orjson
@@ -22,7 +23,7 @@ TOKENS_A_MESSAGE = 8
 
 
 def exhausted(row: RunRow, leg: Leg, limits: RunLimits, seconds: float) -> str | None:
-    """Why a run may not ask the model again; None: it may. `seconds`: that it has worked."""
+    """The reason why a run may not ask the model again; None: it may. `seconds`: that it has worked."""
     if row.turns - leg.turns >= limits.turns:
         return f"It has asked the model {limits.turns} times without coming to an answer, which is its limit of turns."
     if seconds - leg.seconds >= limits.seconds:
@@ -113,14 +114,15 @@ def too_many(most: int) -> Failed:
 
 
 def checked(wanted: RunLimits | None, settings: AgentSettings) -> RunLimits:
-    """The limits of a run. Raises ValueError for one that is above the settings', or is none."""
+    """The limits of a run. Raises ValueError for one that is above the settings', or is no number of its kind."""
     most = RunLimits(settings.turns, settings.seconds, settings.cost_usd, settings.same_call)
     if wanted is None:
         return most
+    wanted = msgspec.convert(msgspec.to_builtins(wanted), RunLimits)  # whose ValidationError is a ValueError
     for name in RunLimits.__struct_fields__:
         given, top = getattr(wanted, name), getattr(most, name)
         least = 0 if name == "cost_usd" else 1 if name != "seconds" else 0.001
-        if not given >= least:
+        if not isfinite(given) or given < least:
             raise ValueError(f"{name} must be at least {least}, not {given}")
         if given > top:
             raise ValueError(f"{name} is {given}, and may be {top} (setting agent.{name})")

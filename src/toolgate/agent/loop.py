@@ -31,7 +31,7 @@ MAX_SHORTENINGS = 4
 
 
 class LoopRoom(NamedTuple):
-    """What all loops work with."""
+    """The parts of an App that all loops share."""
 
     settings: AgentSettings
     find: Callable[[str, str], Entry | None]
@@ -42,11 +42,11 @@ class LoopRoom(NamedTuple):
     approval: Callable[[PendingCall | None, Actor], Awaitable[str | None]]
     """The approval that a call is to come with which has waited; None: a grant covers it by now."""
     why_stopped: Callable[[RunJournal], Awaitable[str | None]]
-    """Why a run may not go on: its grant was revoked, or the key that it came with; None: it may."""
+    """The reason why a run may not go on: its grant was revoked, or the key that it came with; None: it may."""
 
 
 class Ended(NamedTuple):
-    """How a loop came to its end."""
+    """The end of a loop."""
 
     status: Literal["done", "failed", "waiting", "stopped"]
     """stopped: this process is to end, and another goes on."""
@@ -80,7 +80,7 @@ class Loop:
                 return ended
 
     def sums(self) -> dict[str, Any]:
-        """What the run has cost and how long it has worked, with what calls under way may cost."""
+        """The cost of the run, with what calls under way may cost, and the time that it has worked."""
         cost = self._cost_before + self._had - self._spending.left
         return {"cost": max(cost, self._cost_before), "seconds": self._seconds()}
 
@@ -112,7 +112,7 @@ class Loop:
         return await self._ask()
 
     async def _judge(self, entry: JournalEntry) -> Ended | None:
-        """What follows from an answer without calls."""
+        """Ends the run with an answer without calls, or has the model correct it."""
         answer = entry.answer
         if answer is None or is_unusable(entry):
             return await self._correct(entry)
@@ -128,7 +128,7 @@ class Loop:
             return Ended("failed", f"The model gave {count} replies in a row that were empty or could not be read.")
         problem = None if entry.answer is None else entry.answer.problem
         words = problem or "Your reply was empty: it had neither an answer nor a call. Answer the user, or call a tool."
-        self.tell("notice", text=words)
+        self.tell("notice", text=f"The model was told about its reply: {words}")
         await self._journal.save(self._journal.entry("notice", Message("user", f"[Toolgate] {words}")), **self.sums())
         return None
 
@@ -231,7 +231,7 @@ class Loop:
         )
         for seq, request in missing:
             error = ErrorInfo("CAPACITY_EXCEEDED", f"Nothing was run: {words}", suggestion="Go about it in another way.")
-            await self._keep(seq, request, refusal(request, error, **self._form()), None)
+            await self._refuse(seq, request, error)
         return Ended("failed", f"The model repeats itself: {words}")
 
     async def _make_call(self, seq: int, request: ToolRequest, answer: JournalEntry) -> None:
@@ -239,7 +239,7 @@ class Loop:
         number = seq - answer.seq - 1
         refused = self._refused(request, number)
         if refused is not None:
-            return await self._keep(seq, request, refusal(request, refused, **self._form()), None)
+            return await self._refuse(seq, request, refused)
         journal, waiting = self._journal, self._journal.pending.get(seq)
         if waiting is None:
             self.tell("call", request=request.id, tool=request.name, arguments=self._room.mask(request.arguments))
@@ -252,11 +252,11 @@ class Loop:
         if outcome.ok and self._asks(request, waiting):
             edited = await self._room.edited(tenant, outcome.id, None if waiting is None else waiting.id)
         message = message_of(request, outcome, edited=edited, **self._form())
-        return await self._keep(seq, request, message, outcome)
+        return await self._keep(seq, request, message, outcome, outcome.error)
 
     async def _outcome(self, seq: int, request: ToolRequest, key: str) -> Outcome:
-        """What comes of a call. One that waited comes with the answer; one that was queued, with the same key, is given what
-        came of its job."""
+        """The outcome of a call. One that waited comes with the answer; one that was queued, with the same key, is given
+        what came of its job."""
         tool, arguments = _called(request)
         entry = self._room.find(tool, self._calls.actor.tenant)
         is_own = tool == SUBORDINATE_TOOL  # which knows by its key what it did before
@@ -277,7 +277,7 @@ class Loop:
         return outcome
 
     def _refused(self, request: ToolRequest, number: int) -> ErrorInfo | None:
-        """Why a call is not made; None: it is."""
+        """The reason why a call is not made; None: it is."""
         most = self._room.settings.calls_a_turn
         if number >= most:
             words = f"No more than {most} tools can be called at once; this call was not made."
@@ -303,7 +303,12 @@ class Loop:
     def _form(self) -> dict[str, Any]:
         return {"is_json": self._journal.is_json, "most": self._room.settings.result_chars}
 
-    async def _keep(self, seq: int, request: ToolRequest, message: Message, outcome: Outcome | None) -> None:
+    async def _refuse(self, seq: int, request: ToolRequest, error: ErrorInfo) -> None:
+        await self._keep(seq, request, refusal(request, error, **self._form()), None, error)
+
+    async def _keep(
+        self, seq: int, request: ToolRequest, message: Message, outcome: Outcome | None, error: ErrorInfo | None
+    ) -> None:
         """Puts a result on record, then tells of it."""
         journal = self._journal
         output = None if outcome is None else outcome.output
@@ -312,11 +317,10 @@ class Loop:
         journal.pending.pop(seq, None)
         await journal.save(journal.entry("tool", message, seq=seq, ends=ends), **self.sums())
         told: dict[str, Any] = {"request": request.id, "tool": request.name}
+        shown = {"output": output} if outcome is not None and outcome.ok else {"error": msgspec.to_builtins(error)}
         if outcome is None:
-            self.tell("result", **told, status="failure", error={"message": message.text})
+            self.tell("result", **told, status="failure", **shown)
         else:
-            error = None if outcome.error is None else msgspec.to_builtins(outcome.error)
-            shown = {"output": outcome.output} if outcome.ok else {"error": error}
             cost = {"duration_ms": outcome.metrics.duration_ms, "cost_usd": outcome.metrics.cost_usd}
             self.tell("result", **told, status=outcome.status, **shown, **cost)
 

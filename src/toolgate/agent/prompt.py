@@ -1,4 +1,4 @@
-"""What a model is told before it begins: how to work, the tools that its actor may see, and the manner of its persona.
+"""The system prompt: how the model is to work, the tools that its actor may see, and the manner of its persona.
 
 What comes from others is put in so that it stays where it is: definitions of tools and adjustments of behaviour are JSON on
 one line each, and no text that is put in is searched for placeholders. Nothing of it grants anything: what an actor may

@@ -45,7 +45,7 @@ _QUOTE = re.compile(r"\\([\"'`])")
 _KEY = re.compile(r"[A-Za-z_$][\w$-]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _END = re.compile(r"[\s,，\]}/#]")
-"""What stands after a number that is whole."""
+"""The character after a number that is whole."""
 
 
 class UnreadableJson(ValueError):

@@ -37,7 +37,7 @@ _NOT_WORDS = re.compile(r"\W++")
 
 
 class ModelReply(msgspec.Struct, frozen=True):
-    """What a model replied. Exactly one of `requests`, `text` and `problem` is there."""
+    """The reply of a model. Exactly one of `requests`, `text` and `problem` is there."""
 
     thoughts: list[str]
     headline: str | None = None
@@ -45,7 +45,7 @@ class ModelReply(msgspec.Struct, frozen=True):
     text: str | None = None
     """The answer to the user."""
     problem: str | None = None
-    """What is wrong with the reply, in words for the model: nothing of it is to be run."""
+    """The fault of the reply, in words for the model: nothing of it is to be run."""
 
 
 def read_reply(text: str, *, quotable: Iterable[str] | None = None) -> ModelReply:

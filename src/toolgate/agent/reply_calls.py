@@ -56,7 +56,7 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(part: ReplyPart) -> Meaning | None:
-    """What a value means as a reply; None if it is something else. Raises ReplyProblem."""
+    """The meaning of a value as a reply; None if it is something else. Raises ReplyProblem."""
     value = part.value
     if part.tool is not None:
         if _call_in(value) is not None:

@@ -39,7 +39,7 @@ _PROSE = re.compile(
 """A line, and those after it in which nothing else can begin."""
 _QUOTED_LINES = re.compile(r"(?:[ \t]*+>[^\n]*+\n?+)++")
 _AFTER = re.compile(r"[ \t]*+[}\],;]*+[ \t]*+(?=[\n\r{]|\[\s*+[\[{]|```|~~~|<[/|｜]|\Z)")
-"""What may stand after a value on its line: a bracket too many, a comma before the next."""
+"""The characters that may stand after a value on its line: a bracket too many, a comma before the next."""
 
 
 class ReplyPart(NamedTuple):
@@ -75,7 +75,7 @@ class ReplyParts:
             if self._position >= len(text):
                 break
             self._skip(_LEAD)
-            if self.broken is not None:
+            if self.broken is not None or self._is_full():
                 self._add("prose", len(text))
             elif not (self._marker() or self._tag() or self._fence() or self._values()):
                 self._prose()
@@ -115,14 +115,19 @@ class ReplyParts:
             start = self.parts.pop().start
         self.parts.append(ReplyPart(kind, start, end))
 
+    def _is_full(self) -> bool:
+        """True once there are as many parts as are told apart; what follows is prose, and a call in it is a problem."""
+        if len(self.parts) >= MAX_PARTS:
+            self.broken = UnreadableJson(f"there are more than {MAX_PARTS:,} parts in the reply", self._position)
+        return self.broken is not None
+
     # -- JSON
 
     def _values(self, tool: str | None = None) -> bool:
         """Reads the values that begin here, one after the other; False if there is none."""
         begins = _VALUE.match(self._text, self._position) is not None
         while self.broken is None and _VALUE.match(self._text, self._position):
-            if len(self.parts) >= MAX_PARTS:
-                self.broken = UnreadableJson(f"there are more than {MAX_PARTS:,} parts in the reply", self._position)
+            if self._is_full():
                 break
             self._value(tool)
             self._skip(_SPACE)

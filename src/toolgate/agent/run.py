@@ -54,12 +54,12 @@ class PendingCall(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How a run stands, or how it ended."""
+    """The state of a run, or its end."""
 
     id: str
     status: RunStatus
     reason: str | None
-    """Why it ended or waits, in words; None while it runs, and for an answer in the ordinary way."""
+    """The reason why it ended or waits, in words; None while it runs, and for an answer in the ordinary way."""
     text: str | None
     """The answer."""
     turns: int
@@ -99,7 +99,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def result(self) -> RunResult:
-        """How it stands."""
+        """Its state as a result."""
         ids = tuple(one.id for one in self.pending)
         return RunResult(
             self.id, self.status, self.reason, self.text, self.turns, self.tokens, self.cost_usd, ids

@@ -49,7 +49,7 @@ logger = logging.getLogger("toolgate.agent")
 
 
 class SubordinateRoom(NamedTuple):
-    """What subordinates need of the App."""
+    """The parts of an App that subordinates need."""
 
     journals: Journals
     loop: LoopRoom

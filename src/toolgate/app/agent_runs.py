@@ -50,7 +50,7 @@ class RunSurroundings:
         self._keys = ScheduleCheck(parts.store, parts.now)
 
     async def why_stopped(self, journal: RunJournal) -> str | None:
-        """Why a run may not go on: also one that a run above it was stopped for."""
+        """The reason why a run may not go on: also one that a run above it was stopped for."""
         row: RunRow | None = journal.row
         while row is not None:
             if row.needs_key and not await self._keys.has_key(actor_of(row)):

@@ -88,7 +88,6 @@ class Spinner:
         finally:
             sys.stderr = before
             drawing.cancel()
-            self._pauses += 1
             self.erase()
 
     @contextmanager
@@ -105,7 +104,7 @@ class Spinner:
 
     def restart(self, title: str) -> None:
         """Show something else from now on, and count its time."""
-        self._title, self._begun, self._waited = clean(title), monotonic(), 0.0
+        self._title, self._told, self._begun, self._waited = clean(title), "", monotonic(), 0.0
 
     def erase(self) -> None:
         if self._drawn:

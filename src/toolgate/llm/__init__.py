@@ -1,1 +1,1 @@
-"""Language models: one port for all dialects. Streaming and tool calls are not here yet."""
+"""Language models: one port for all dialects."""

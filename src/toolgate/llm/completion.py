@@ -111,7 +111,7 @@ class ModelRequest(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is sent, for an estimate of its tokens."""
+        """The text that is sent, for an estimate of its tokens."""
         parts = [f"{tool.name} {tool.description} {_json(tool.parameters)}" for tool in self.tools]
         for message in self.messages:
             parts.append(message.text)

@@ -92,7 +92,7 @@ class JsonFinder:
 
 
 def _quick(text: str, last: bool) -> JsonAnswer | None:
-    """What needs no repair; None: nothing that is surely meant."""
+    """The value that needs no repair; None: none is surely meant."""
     try:
         return JsonAnswer("direct_parse", json_extraction.parse(text))
     except json_extraction.Unfit as error:

@@ -127,7 +127,7 @@ _TEXT = re.compile(_STRING, re.DOTALL)
 _CITATION = re.compile(r"\[\s*+\d{1,4}(?:\s*+[,-]\s*+\d{1,4})*+\s*+\]")
 """A list of small numbers, which in prose is more often a footnote than an answer."""
 _MEANINGLESS = re.compile(r"\b(?:NaN|Infinity|undefined)\b|:\s*+[,}\]]|,\s*+,")
-"""What json-repair would make a text of, or guess."""
+"""Values that json-repair would make a text of, or guess."""
 
 
 class Part(NamedTuple):
@@ -166,7 +166,7 @@ def _part(text: str) -> Part:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Where the bracket that opens at `start` is closed; None if it never is."""
+    """The place where the bracket that opens at `start` is closed; None if it never is."""
     depth = 0
     for token in _BRACKET.finditer(text, start):
         if token[1]:

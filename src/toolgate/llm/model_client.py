@@ -15,6 +15,7 @@ from toolgate.llm.retries import wait_before
 from toolgate.llm.service_errors import Refused
 from toolgate.network.http_client import HttpClient, HttpStream
 from toolgate.network.http_response import HttpResponse
+from toolgate.network.service_answers import told
 from toolgate.network.sse import EventTooLong, SseParser
 from toolgate.settings.model import ModelChoice
 
@@ -24,6 +25,7 @@ STREAM_BYTES_A_TOKEN = 1_000
 """Of a token that is streamed on its own, with all that stands around it."""
 MAX_EVENT_BYTES = 1_000_000
 MAX_CORRECTIONS = 2
+SSE = "text/event-stream"
 
 Spent = Callable[[int, int], None]
 OnText = Callable[[str], None]
@@ -98,7 +100,7 @@ class ModelClient:
         answer = StreamedAnswer(dialect, choice, asked, spent, on_text)
         most = min(MAX_STREAM_BYTES, MAX_EVENT_BYTES + STREAM_BYTES_A_TOKEN * asked.max_tokens)
         opening = self._http.stream(
-            "POST", url, headers={**headers, "Accept": "text/event-stream"}, json=body, timeout=choice.timeout,
+            "POST", url, headers={**headers, "Accept": SSE}, json=body, timeout=choice.timeout,
             idle=choice.idle_timeout, max_bytes=most, trusted=True,
         )  # fmt: skip
         try:
@@ -121,7 +123,7 @@ class StreamedAnswer:
         self._dialect, self._choice, self._asked, self._spent = dialect, choice, asked, spent
         self._on_text = on_text
         self._collector: Collector = dialect.collector()
-        self._begun = False
+        self._begun = self._has_events = False
         self._chars = 0
         """Characters that were given out."""
 
@@ -141,11 +143,15 @@ class StreamedAnswer:
                 return None
         self._take(parser, b"\n\n")  # a last event may lack its end
         if not self._collector.is_over:
+            kind = told(stream.headers.get("content-type")) or "of no media type"
+            if not self._has_events and not kind.startswith(SSE):  # the page of a proxy, or of another service
+                raise Malformed(f"it is neither JSON nor a stream of events, but {kind}")
             raise Failed("CONNECTION_ERROR", "the server closed the connection")
         return None
 
     def _take(self, parser: SseParser, part: bytes) -> None:
         for event in parser.feed(part):
+            self._has_events = True
             text = self._collector.take(event)
             if text:
                 self._chars += len(text)
@@ -224,5 +230,5 @@ def _unreadable(error: Exception, choice: ModelChoice) -> ToolError:
     return ToolError(
         f"The answer of the model's server cannot be read: {error}.",
         code="OUTPUT_INVALID",
-        suggestion=f"Check that it speaks the dialect {choice.provider}: the setting model.provider.",
+        suggestion=f"Check that it speaks the dialect {choice.provider}: the settings model.base_url and model.provider.",
     )

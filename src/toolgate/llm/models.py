@@ -109,7 +109,7 @@ class LanguageModels:
         max_tokens: int | None = None,
         streamed: bool = False,
     ) -> ModelRequest:
-        """What an actor's model is asked with. An answer can be limited to less than the setting model.max_tokens."""
+        """The request to an actor's model. An answer can be limited to less than the setting model.max_tokens."""
         most = self.choice(actor).max_tokens
         return ModelRequest(messages, tools, most if max_tokens is None else min(max_tokens, most), streamed)
 

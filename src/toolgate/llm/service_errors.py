@@ -39,7 +39,7 @@ class Refused(Exception):
 def error_of(status: int, headers: Mapping[str, str], answer: Any, choice: ModelChoice) -> CallError | ToolError:
     """The error for an answer whose status is not 200. None of them is paid for: servers charge for answers."""
     words, kinds = _said(answer)
-    quote = f": {words}" if words else "."
+    quote = "." if not words else f": {words}" if words[-1] in ".!?…" else f": {words}."
     if status in (401, 403):
         return _refused_key(choice, quote)
     if status == 402 or OUT_OF_CREDIT.search(kinds):

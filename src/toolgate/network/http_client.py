@@ -273,9 +273,8 @@ def _told(request: Request, backend: "PinnedBackend", http: Any, most: int) -> I
         if not backend.connected or http.is_connect_error(error):
             words = f"{request.url.address} cannot be reached: {http.words(error)}."
             raise NotReached("CONNECTION_ERROR", words) from None
-        raise Failed(
-            "CONNECTION_ERROR", f"The connection to {host} broke before the answer: {http.words(error)}.", retryable=again
-        ) from None
+        words = f"The connection to {host} broke before the answer was complete: {http.words(error)}."
+        raise Failed("CONNECTION_ERROR", words, retryable=again) from None
 
 
 def _too_slow(request: Request, seconds: float) -> TimedOut:

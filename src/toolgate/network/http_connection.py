@@ -6,6 +6,7 @@ goes over a connection that was opened for another caller, or was judged by othe
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -162,11 +163,17 @@ def is_connect_error(error: Exception) -> bool:
     return isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout)
 
 
+CLOSED = re.compile(r"closed connection|disconnected")
+"""In the words of h11 and httpcore for a server that hangs up too early, which they count among errors of the protocol."""
+
+
 def words(error: Exception) -> str:
     """An error of a connection in words that name nothing of this machine."""
     cause = error.__cause__ or error.__context__ or error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not valid: {cause.verify_message.rstrip('.')}"
+    if CLOSED.search(str(error)):
+        return "it was closed"
     for kind, text in _WORDS.items():
         if isinstance(error, kind):
             return text

@@ -89,6 +89,8 @@ async def _talk(ctx: typer.Context, app: App, talk: Conversation) -> int:
     lines = line_input(app.settings.home, commands, talk)
     if sys.stdin.isatty():
         talk.greet()
+    if talk.run is not None:
+        talk.show_state()
     while (typed := await lines.read()) is not None:
         said = typed.strip()
         if not said:

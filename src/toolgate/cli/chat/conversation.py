@@ -15,8 +15,9 @@ from toolgate.model import NANO, Actor
 from toolgate.pipeline.usage import dollars
 from toolgate.tasks import start_task
 
+NO_MODEL = "No language model is configured, so only the commands work."
 HOW_TO_SET_A_MODEL = (
-    "No language model is configured, so only the commands work. To have one, write into toolgate.yaml:\n\n"
+    "To have one, write into toolgate.yaml:\n\n"
     "  model:\n    name: NAME-OF-THE-MODEL\n    # base_url: http://127.0.0.1:11434/v1   for a server of your own\n"
     "    # secret: null                          if it wants no key\n\n"
     "then run `toolgate trust`, and give the key with `toolgate secrets set MODEL_API_KEY`.\n"
@@ -25,7 +26,7 @@ HOW_TO_SET_A_MODEL = (
 
 
 class Conversation:
-    """What is said in one chat, as one actor."""
+    """One chat, as one actor."""
 
     def __init__(
         self, app: App, screen: Screen, actor: Actor, *, session: str | None = None, workspace: Path | None = None
@@ -51,7 +52,7 @@ class Conversation:
         who = self.actor.tenant if self.actor.persona is None else f"{self.actor.persona} of {self.actor.tenant}"
         note(("Toolgate chat", "bold"), (f"  {self.model or 'no model'} · as {who}", "dim"))
         if self.model is None:
-            note((HOW_TO_SET_A_MODEL, "yellow"), lines=True)
+            note((f"{NO_MODEL} {HOW_TO_SET_A_MODEL}", "yellow"), lines=True)
         note(("/help lists the commands. Alt-Enter begins a new line, Ctrl-C stops the agent, Ctrl-D ends the chat.", "dim"))
 
     @property
@@ -84,12 +85,21 @@ class Conversation:
             raise NotFound("There is no earlier conversation of this user.")
         self.run = found[0]
 
+    def show_state(self) -> None:
+        """Says how the conversation stands that was taken up."""
+        if self.run is None or self.run.status in ("done", "cancelled"):
+            note(("You go on with it by what you say next.", "dim"))
+        elif self.run.status == "running":
+            note(("It is under way, or its process has died: /continue goes on with it then, /stop ends it.", "yellow"))
+        else:
+            self.show_end(self.run.result)
+
     # -- what is said
 
     async def say(self, text: str) -> RunResult:
         """Says something, shows what the agent does, and gives how it stands then."""
         if self.model is None:
-            raise Denied("MISSING_AUTH", "There is no language model to talk with.", suggestion=HOW_TO_SET_A_MODEL)
+            raise Denied("MISSING_AUTH", NO_MODEL, suggestion=HOW_TO_SET_A_MODEL)
         if self.run is not None and self.run.status == "waiting":
             raise InvalidInput(
                 f"The agent still waits for {', '.join(one.id for one in self.run.pending)}.",
@@ -103,7 +113,7 @@ class Conversation:
         )  # fmt: skip
 
     async def go_on(self) -> RunResult:
-        """Goes on with what waited for an answer, or was stopped. Raises NotFound if nothing was said yet."""
+        """Goes on with what waited for an answer, or failed. Raises NotFound if nothing was said yet."""
         if self.run is None:
             raise NotFound("Nothing was said in this conversation yet.")
         resumed = await self._app.agents.resume(self.run, actor=self.actor)
@@ -117,7 +127,7 @@ class Conversation:
     async def _watched(self, events: AsyncIterator[RunEvent]) -> RunResult:
         """Shows the events of a run until it ends or waits. Ctrl-C stops it."""
         before, self._heard_of = self.run, None
-        with self._screen.working() as interrupted:
+        with self._screen.working(None if before is None else before.id) as interrupted:
             watching = start_task(self._shown(events), unheard=True)
             await asyncio.wait((watching, interrupted), return_when=asyncio.FIRST_COMPLETED)
             if not watching.done():
@@ -157,6 +167,11 @@ class Conversation:
             goes_on = f"{self._resuming}, then /continue, goes on." if once else "others may answer too, then /continue."
             note((f"{answers} answers it{'' if once else ' here'}; {goes_on}", "dim"))
         else:
-            words = "Stopped" if result.status == "cancelled" else "The agent could not go on"
-            note((f"{words}{f': {clean(result.reason)}' if result.reason else '.'}", "red"), lines=True)
-            note((f"{summary}. {f'{self._resuming}, then ' if once else ''}/continue tries again.", "dim"))
+            is_stopped = result.status == "cancelled"
+            words = (
+                "Stopped." if is_stopped else f"The agent could not go on: {clean(result.reason or 'no reason is known.')}"
+            )
+            note((words, "red"), lines=True)
+            first = f"{self._resuming}, then " if once else ""
+            goes_on = "Say something to go on." if is_stopped and not once else f"{first}/continue tries again."
+            note((f"{summary}. {goes_on}", "dim"))

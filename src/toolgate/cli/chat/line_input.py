@@ -1,4 +1,4 @@
-"""What a person types in a chat: with history, completion and several lines at a terminal, line by line elsewhere."""
+"""The input of a chat: with history, completion and several lines at a terminal, line by line elsewhere."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ CONTINUED = "\\"
 
 
 class LineInput(Protocol):
-    """Where messages come from."""
+    """A source of messages."""
 
     async def read(self) -> str | None:
         """The next message; None: there are no more."""

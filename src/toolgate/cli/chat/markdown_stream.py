@@ -16,7 +16,9 @@ from toolgate.cli.output import clean, write
 from toolgate.cli.spinner import has_spinner
 
 FRAME_SECONDS = 0.08
-MAX_BLOCK_CHARS = 8_000
+DRAWING_SHARE = 0.2
+"""The part of the time that drawing may take: what comes meanwhile waits for it."""
+MAX_BLOCK_CHARS, MAX_CODE_CHARS = 8_000, 2_000
 """A longer block is printed in pieces: drawing it again and again takes as long as it is."""
 FENCES = ("```", "~~~")
 
@@ -26,9 +28,9 @@ class MarkdownStream:
 
     def __init__(self) -> None:
         self._text = ""
-        """What is not printed yet."""
+        """The text that is not printed yet."""
         self._live: Live | None = None
-        self._drawn_at = 0.0
+        self._draw_at = 0.0
         self.is_open = False
         """True between the first piece of a text and its end."""
 
@@ -45,10 +47,10 @@ class MarkdownStream:
         whole, self._text = split_blocks(self._text)
         if whole.strip():
             self._live.console.print(markdown_of(whole))
-        now = monotonic()
-        if whole or now - self._drawn_at >= FRAME_SECONDS:
-            self._drawn_at = now
+        began = monotonic()
+        if whole or began >= self._draw_at:
             self._live.update(markdown_of(self._text), refresh=True)
+            self._draw_at = max(began + FRAME_SECONDS, began + (monotonic() - began) / DRAWING_SHARE)
 
     def finish(self) -> None:
         """Ends the text."""
@@ -83,18 +85,22 @@ def markdown_of(text: str) -> Markdown:
 
 def split_blocks(text: str) -> tuple[str, str]:
     """The blocks of Markdown that are whole, and what is still being written: what follows the last empty line that is not
-    within a code block."""
-    fence, end, at = "", 0, 0
+    within a code block. One that is too long is split: of code, both pieces are blocks of it."""
+    fence, opening, end, at = "", "", 0, 0
     for line in text.splitlines(keepends=True):
         bare = line.strip()
         if fence:
             if bare.startswith(fence) and not bare.strip(fence[0]):
                 fence = ""
         elif bare.startswith(FENCES):
-            fence = bare[: len(bare) - len(bare.lstrip(bare[0]))]
+            fence, opening = bare[: len(bare) - len(bare.lstrip(bare[0]))], line
         at += len(line)
         if not bare and not fence and line.endswith("\n"):
             end = at
-    if len(text) - end > MAX_BLOCK_CHARS and not fence:
+    if fence and len(text) - end > MAX_CODE_CHARS + len(opening):
+        cut = text.rfind("\n") + 1
+        cut = cut if len(text) - cut <= MAX_CODE_CHARS else len(text)
+        return f"{text[:cut].removesuffix(chr(10))}\n{fence}\n", opening + text[cut:]
+    if len(text) - end > MAX_BLOCK_CHARS:
         end = text.rfind("\n") + 1 or len(text)
     return text[:end], text[end:]

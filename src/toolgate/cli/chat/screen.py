@@ -20,7 +20,9 @@ from toolgate.cli.output import Part, as_json, note
 from toolgate.cli.spinner import Spinner, elapsed, has_spinner
 
 THINKING = "thinking"
-MAX_ARGUMENT_CHARS = 100
+MAX_NAME_CHARS, MAX_ARGUMENT_CHARS = 64, 100
+INDENT = "  "
+"""Before what a subordinate does."""
 MARKS: dict[str, Part] = {"success": ("✓", "green"), "pending": ("◔", "yellow")}
 
 
@@ -32,15 +34,18 @@ class Screen:
         self._answer = MarkdownStream()
         self._hidden = ExitStack()
         """Holds the spinner back while the agent writes."""
-        self._begun: dict[str, tuple[str, float]] = {}
-        """The calls under way: what is shown of each, and since when."""
+        self._run: str | None = None
+        """The run that is watched; others whose events come are those of its subordinates."""
+        self._begun: dict[tuple[str, str], tuple[str, float]] = {}
+        """The calls under way, by run and request: what is shown of each, and since when."""
         self._interrupted: asyncio.Future[None] | None = None
 
     # -- while an agent works
 
     @contextmanager
-    def working(self) -> Iterator["asyncio.Future[None]"]:
-        """Draws until the end of a turn. Gives what Ctrl-C settles."""
+    def working(self, run: str | None) -> Iterator["asyncio.Future[None]"]:
+        """Draws until the end of a turn of a run; None: of the run of the first event. Gives what Ctrl-C settles."""
+        self._run = run
         self._begun.clear()
         self._interrupted = asyncio.get_running_loop().create_future()
         before = signal.getsignal(signal.SIGINT)
@@ -84,44 +89,51 @@ class Screen:
         """Shows one event. Kinds that a person need not see are passed over."""
         if as_json():
             return
+        self._run = self._run or event.run or None  # the first event of a new run is its own
         shown = getattr(self, f"_show_{event.kind}", None)
         if shown is not None:
-            shown(event.data)
+            shown(event)
 
-    def _show_text(self, data: dict[str, Any]) -> None:
+    def _show_text(self, event: RunEvent) -> None:
+        if event.run != self._run:
+            return  # what a subordinate says, it says to its caller
         if not self._answer.is_open and self._spinner is not None:
             self._hidden.enter_context(self._spinner.paused())
-        self._answer.feed(str(data.get("text", "")))
+        self._answer.feed(str(event.data.get("text", "")))
 
-    def _show_thoughts(self, data: dict[str, Any]) -> None:
-        headline = data.get("headline")
+    def _show_thoughts(self, event: RunEvent) -> None:
+        headline = event.data.get("headline")
         if headline:
-            self._note((str(headline), "dim italic"))
+            self._note((f"{self._indent(event)}{headline}", "dim italic"))
 
-    def _show_call(self, data: dict[str, Any]) -> None:
+    def _show_call(self, event: RunEvent) -> None:
         self._end_answer()
-        words = f"{data.get('tool')} {_brief(data.get('arguments'))}".rstrip()
-        self._begun[str(data.get("request"))] = words, monotonic()
+        words = f"{_name(event)} {_brief(event.data.get('arguments'))}".rstrip()
+        self._begun[_key(event)] = words, monotonic()
         self._name_what_runs()
         if self._spinner is None:
-            self._note((f"… {words}", "dim"))
+            self._note((f"{self._indent(event)}… {words}", "dim"))
 
-    def _show_result(self, data: dict[str, Any]) -> None:
-        words, begun = self._begun.pop(str(data.get("request")), (str(data.get("tool")), monotonic()))
-        status = str(data.get("status"))
-        self._note(MARKS.get(status, ("✗", "red")), f" {words}", (f"  {elapsed(monotonic() - begun)}", "dim"))
-        error = data.get("error")
+    def _show_result(self, event: RunEvent) -> None:
+        words, begun = self._begun.pop(_key(event), (_name(event), monotonic()))
+        mark, indent = MARKS.get(str(event.data.get("status")), ("✗", "red")), self._indent(event)
+        self._note(indent, mark, f" {words}", (f"  {elapsed(monotonic() - begun)}", "dim"))
+        error = event.data.get("error")
         if error:
-            self._note((f"  {error.get('message') if isinstance(error, dict) else error}", "red"))
+            self._note((f"{indent}  {error.get('message')}", "red"))
         self._name_what_runs()
 
-    def _show_pending(self, data: dict[str, Any]) -> None:
-        words, _ = self._begun.pop(str(data.get("request")), (str(data.get("tool")), 0.0))
-        self._note(MARKS["pending"], f" {words}", (f"  waits: {data.get('approval') or data.get('job')}", "yellow"))
+    def _show_pending(self, event: RunEvent) -> None:
+        words, _ = self._begun.pop(_key(event), (_name(event), 0.0))
+        waits = event.data.get("approval") or event.data.get("job")
+        self._note(self._indent(event), MARKS["pending"], f" {words}", (f"  waits: {waits}", "yellow"))
         self._name_what_runs()
 
-    def _show_notice(self, data: dict[str, Any]) -> None:
-        self._note((str(data.get("text", "")), "yellow"))
+    def _show_notice(self, event: RunEvent) -> None:
+        self._note((f"{self._indent(event)}{event.data.get('text', '')}", "yellow"))
+
+    def _indent(self, event: RunEvent) -> str:
+        return INDENT if event.run and event.run != self._run else ""
 
     def _note(self, *parts: Part) -> None:
         self._end_answer()
@@ -136,6 +148,16 @@ class Screen:
     def _end_answer(self) -> None:
         self._answer.finish()
         self._hidden.close()
+
+
+def _key(event: RunEvent) -> tuple[str, str]:
+    return event.run, str(event.data.get("request"))
+
+
+def _name(event: RunEvent) -> str:
+    """The tool of an event. A model that invents one may write anything."""
+    name = str(event.data.get("tool"))
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
 
 
 def _brief(arguments: Any) -> str:

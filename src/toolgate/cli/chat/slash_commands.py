@@ -12,7 +12,7 @@ from toolgate.app.app import App
 from toolgate.cli.chat.conversation import Conversation
 from toolgate.cli.context import Usage
 from toolgate.cli.main import with_commands
-from toolgate.cli.output import note, say
+from toolgate.cli.output import clean, note, say
 from toolgate.cli.table import table
 from toolgate.cli.times import shown
 from toolgate.errors import did_you_mean, plural
@@ -34,7 +34,7 @@ class SlashCommand(NamedTuple):
 
 
 class SlashCommands:
-    """What can be typed after a slash."""
+    """The commands that begin with a slash."""
 
     def __init__(self, ctx: typer.Context, app: App, talk: Conversation) -> None:
         self._ctx, self._app, self._talk = ctx, app, talk
@@ -45,7 +45,7 @@ class SlashCommands:
             ),
             "approve": SlashCommand("/approve [ID]", "what waits for a yes; with an id, say it", self._approve),
             "reject": SlashCommand("/reject ID [REASON]", "say no", self._reject),
-            "continue": SlashCommand("/continue", "go on after an answer, or after a stop", self._continue),
+            "continue": SlashCommand("/continue", "go on after an answer, or after a failure", self._continue),
             "stop": SlashCommand("/stop", "end what the agent waits for", self._stop),
             "cost": SlashCommand("/cost", "what this chat and this week have cost", self._cost),
             "persona": SlashCommand("/persona [NAME|-]", "speak as a persona; - as none", self._persona),
@@ -69,7 +69,7 @@ class SlashCommands:
         return await command.run(words) is not False
 
     def complete(self, line: str) -> Iterator[tuple[str, str]]:
-        """What the last word of a line may be, each with what it is about."""
+        """The words that may end a line, each with what it is about."""
         *before, word = line.split(" ")
         if not before:
             yield from ((f"/{name}", one.about) for name, one in self._all.items() if f"/{name}".startswith(word))
@@ -77,7 +77,7 @@ class SlashCommands:
             yield from ((name, "") for name in TOOLS_COMMANDS if name.startswith(word))
         elif before[0] == "/explain" or (before[0] == "/tools" and before[1] in ("enable", "disable", "info")):
             found = (entry.tool for entry in self._app.tools.entries() if entry.name.startswith(word))
-            yield from ((tool.name, tool.description.partition("\n")[0][:60]) for tool in found)
+            yield from ((tool.name, clean(tool.description.partition("\n")[0][:60])) for tool in found)
         elif before == ["/persona"]:
             yield from ((name, "") for name in sorted(self._app.policy.personas()) if name.startswith(word))
         elif before[0] == "/approve" and self._talk.run is not None:
@@ -174,7 +174,7 @@ class SlashCommands:
         if len(words) != 1:
             raise Usage("/resume takes the id of a conversation.", suggestion="/runs lists them.")
         await self._talk.take_up(words[0])
-        note(("You go on with it by what you say next.", "dim"))
+        self._talk.show_state()
 
     async def _cost(self, words: list[str]) -> None:
         _no_words("/cost", words)
