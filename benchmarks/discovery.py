@@ -53,6 +53,11 @@ async def quality(store: Store) -> None:
             search = SemanticSearch(store)
             print(f"{half}, {name}: {await evaluation.quality(search, tools, about, tasks)}")
             await search.close()
+    search, again = SemanticSearch(store), [task for task in evaluation.tasks() if task.said_again and task.half == "held"]
+    for is_said_again in (False, True):
+        found = await evaluation.quality(search, tools, contexts, again, is_said_again=is_said_again)
+        print(f"{len(again)} tasks, {'in three phrasings' if is_said_again else 'in one'}: {found}")
+    await search.close()
 
 
 async def baseline(tools: Sequence[Tool], tasks: Sequence[evaluation.Task]) -> str:
@@ -79,12 +84,10 @@ async def speed(store: Store, size: int) -> None:
     if refining is not None:
         await refining
     read, used = time.perf_counter() - start, time.process_time() - cpu
-    took = await searched(search, tools, tasks)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
     print(
-        f"{size} tools: by meaning after {ready:.1f} s, by both models after {read:.1f} s ({used:.1f} s of processor time), "
-        f"peak memory {peak:.0f} MB, a search p50 {median(took):.1f} ms, p95 {quantiles(took, n=20)[-1]:.1f} ms"
+        f"{size} tools: by meaning after {ready:.1f} s, by both models after {read:.1f} s ({used:.1f} s of processor time)"
     )
+    print(await searched(search, tools, tasks))
     await search.close()
     again = SemanticSearch(store)
     start = time.perf_counter()
@@ -93,14 +96,19 @@ async def speed(store: Store, size: int) -> None:
     await again.close()
 
 
-async def searched(search: SemanticSearch, tools: tuple[Tool, ...], tasks: Sequence[str]) -> list[float]:
-    """Milliseconds of searches."""
-    took = []
+async def searched(search: SemanticSearch, tools: tuple[Tool, ...], tasks: Sequence[str]) -> str:
+    """How long searches take, and in how much memory."""
+    took, cpu = [], time.process_time()
     for number in range(SEARCHES):
         begin = time.perf_counter()
         await search.rank([tasks[number % len(tasks)]], tools, {})
         took.append((time.perf_counter() - begin) * 1_000)
-    return took
+    used = (time.process_time() - cpu) / SEARCHES * 1_000
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    return (
+        f"a search p50 {median(took):.1f} ms, p95 {quantiles(took, n=20)[-1]:.1f} ms, {used:.1f} ms of processor time; "
+        f"peak memory {peak:.0f} MB"
+    )
 
 
 async def made_up(store: Store, size: int) -> None:
@@ -117,9 +125,7 @@ async def made_up(store: Store, size: int) -> None:
     index.set_english(range(len(texts)), chance.standard_normal((len(texts), 384), numpy.float32) / 20)
     print(f"{size} tools with made-up vectors: added in {time.perf_counter() - start:.1f} s")
     await search.rank(tasks[:1], tools, {})
-    took = await searched(search, tools, tasks)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
-    print(f"a search p50 {median(took):.1f} ms, p95 {quantiles(took, n=20)[-1]:.1f} ms, peak memory {peak:.0f} MB")
+    print(await searched(search, tools, tasks))
 
 
 def many(size: int) -> tuple[Tool, ...]:

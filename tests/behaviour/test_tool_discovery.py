@@ -109,6 +109,48 @@ async def test_quality_does_not_fall_on_either_half(store: Store, half: str) -> 
     await search.close()
 
 
+async def test_further_phrasings_find_nearly_every_tool_and_tell_better_what_nothing_fits(store: Store) -> None:
+    search, chosen = SemanticSearch(store), [task for task in tasks() if task.said_again and task.half == "held"]
+    once = await quality(search, tools(), contexts(), chosen)
+    again = await quality(search, tools(), contexts(), chosen, is_said_again=True)
+    assert len(chosen) == 56
+    assert again.top1 >= 0.8 > once.top1, (once, again)
+    assert again.top5 >= 0.95 > once.top5, (once, again)
+    assert again.refused >= 0.5 > once.refused, (once, again)
+    await search.close()
+
+
+async def test_the_more_tools_there_are_the_further_ahead_the_best_must_be(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, chosen = SemanticSearch(store), [task for task in tasks() if task.tool is None][::3]
+    few = await quality(search, tools(), contexts(), chosen)
+    monkeypatch.setattr(semantic_search, "MANY_TOOLS", 2)  # as if there were a hundred times as many
+    many = await quality(search, tools(), contexts(), chosen)
+    assert many.refused >= few.refused + 0.2, (few, many)
+    await search.close()
+
+
+async def test_what_all_servers_say_of_themselves_does_not_hide_what_one_is_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic_search, "FLOOR", -1.0)  # both are given, to compare their scores
+    monkeypatch.setattr(semantic_search, "TAIL", -1.0)
+    search = SemanticSearch(store)
+    given = tuple(Tool(name=f"get_{one}", description="Get an entry by its number", target=f"mcp:{one}") for one in "ab")
+
+    async def ahead(said: str) -> float:
+        about = {"mcp:a": f"{said} cooking recipes", "mcp:b": f"{said} railway timetables"}
+        ranking = await search.rank(["how do I prepare mapo tofu"], given, about)
+        assert ranking is not None
+        scores = {one.tool.name: one.score for one in ranking.found}
+        return scores["get_a"] - scores["get_b"]
+
+    alone, like_others = await ahead(""), await ahead("A Model Context Protocol (MCP) server for AI assistants like Claude:")
+    assert like_others >= 0.65 * alone > 0.0
+    await search.close()
+
+
 async def _holds(found: Quality, *, top1: float, top5: float, refused: float) -> None:
     assert found.top1 >= top1, found
     assert found.top5 >= top5, found

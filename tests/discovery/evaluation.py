@@ -22,6 +22,11 @@ class Task(NamedTuple):
     tool: str | None
     half: Half
 
+    @property
+    def said_again(self) -> list[str]:
+        """Further phrasings, of some tasks: as an agent writes them that knows the task and no tool."""
+        return list(SET["said_again"].get(self.text, ()))
+
 
 class Quality(NamedTuple):
     """Shares of the tasks."""
@@ -77,13 +82,18 @@ def tasks() -> list[Task]:
 
 
 async def quality(
-    search: SemanticSearch, given: tuple[Tool, ...], about: Mapping[str, str], chosen: Iterable[Task]
+    search: SemanticSearch,
+    given: tuple[Tool, ...],
+    about: Mapping[str, str],
+    chosen: Iterable[Task],
+    *,
+    is_said_again: bool = False,
 ) -> Quality:
-    """Searches for each task by itself."""
+    """Searches for each task by itself, in the words of the task alone or also in further phrasings."""
     places: list[tuple[bool, int]] = []
     refused: list[tuple[bool, bool]] = []
     for task in chosen:
-        ranking = await search.rank([task.text], given, about)
+        ranking = await search.rank([task.text, *(task.said_again if is_said_again else ())], given, about)
         assert ranking is not None
         if task.tool is None:
             refused.append((not ranking.found, not ranking.is_sure))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from math import log
 from typing import TYPE_CHECKING, Any
 
 from toolgate.embeddings import Embedder, MultilingualEmbedder
@@ -37,9 +38,18 @@ FEW_TOOLS = 256
 FLOOR = 0.215
 """How much better the best tool must fit than the actor's tools do on average; below, nothing is given. The fit alone tells
 less: it depends on the language, and on how long the task is."""
+MANY_TOOLS = 200
+MANY_TOOLS_STEP = 0.02
+"""What is added to the floor by the logarithm of how many times MANY_TOOLS there are: of more tools that do not fit, the
+luckiest is nearer, and the right one is not."""
+PHRASING_STEP = 0.035
+MAX_PHRASING_STEPS = 2
+"""What is added for each phrasing after the first: a tool that fits several is further ahead, one that fits one by luck is
+not."""
 TAIL = 0.55
 """The share of the best fit from which on other tools are given, too."""
-SURE_DISTANCE = 0.3
+SURE = 0.085
+"""How far above the floor the best tool is a sure fit."""
 MAX_FOUND = 200
 """The most tools that a search gives."""
 MAX_VIEWS = 64
@@ -249,6 +259,13 @@ def _ranked(
     order = likely[numpy.lexsort((likely, -fits[likely]))]  # equals by name, as the tools are
     top = float(fits[order[0]])
     distance = top - (float(fits.sum()) - top) / max(1, len(fits) - 1)
-    best = order[: numpy.searchsorted(-fits[order], -TAIL * top, side="right")].tolist() if distance >= FLOOR else []
+    floor = _floor(len(fits), len(phrasings))
+    best = order[: numpy.searchsorted(-fits[order], -TAIL * top, side="right")].tolist() if distance >= floor else []
     found = tuple(RankedTool(view.tools[place], float(fits[place])) for place in best)
-    return Ranking(found, "meaning", 0, distance >= SURE_DISTANCE)
+    return Ranking(found, "meaning", 0, distance >= floor + SURE)
+
+
+def _floor(tools: int, phrasings: int) -> float:
+    """How far ahead the best of so many tools of an actor must be, in a search with so many phrasings."""
+    steps = min(MAX_PHRASING_STEPS, phrasings - 1)
+    return FLOOR + MANY_TOOLS_STEP * log(max(1.0, tools / MANY_TOOLS)) + PHRASING_STEP * steps

@@ -23,6 +23,12 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|[\u3002\uff01\uff1f]|\n")
 _NAME_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.\s]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
 _WORDS = re.compile(r"[^\W_]+")
+_SAID_OF_ALL = re.compile(
+    r"\b(?:model context protocol|mcp|servers?|ai (?:agents?|assistants?)|(?:large )?language models?|llms?"
+    r"|claude(?: desktop)?)\b",
+    re.IGNORECASE,
+)
+"""Words of what a server says of itself that most servers say: they make servers alike that have nothing in common."""
 
 
 class ToolText(NamedTuple):
@@ -49,7 +55,7 @@ def tool_text(tool: Tool, context: str = "") -> ToolText:
     return ToolText(
         purpose,
         f"{name}. {purpose}",
-        plain(context, MAX_CONTEXT_CHARS),
+        _own_context(context),
         frozenset([*words_of(name_words(tool.name)), *words_of(" ".join(tool.tags)), *words_of(purpose)][:MAX_WORDS]),
     )
 
@@ -100,6 +106,13 @@ def _first_sentence(description: str) -> str:
         if len(taken) >= 12:
             break
     return plain(taken, MAX_PURPOSE_CHARS)
+
+
+def _own_context(context: str) -> str:
+    """What a server says of itself, without what servers say of themselves anyway; all of it if nothing else is left."""
+    whole = plain(context, 2 * MAX_CONTEXT_CHARS)
+    rest = plain(re.sub(r"\(\s*\)", " ", _SAID_OF_ALL.sub(" ", whole)), MAX_CONTEXT_CHARS)
+    return rest if words_of(rest) else whole[:MAX_CONTEXT_CHARS]
 
 
 def _own_name(tool: Tool) -> str:
