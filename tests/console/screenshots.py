@@ -25,7 +25,7 @@ from toolgate.serve.console.site import ROUTES
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
-COLOURS = 128
+COLOURS = 256
 """Of a picture: text and panels need few, and a picture takes a fifth of the room."""
 SIZES = {name: (size["width"], size["height"]) for name, size in (("desktop", DESKTOP), ("phone", PHONE))}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -89,11 +89,19 @@ def take(page: Page, address: str, file: Path, home: str) -> list[str]:
     page.set_viewport_size({"width": size["width"], "height": max(height, size["height"])})  # bars at its bottom stand there
     taken = page.screenshot(animations="disabled")
     page.set_viewport_size(size)
-    Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS).save(file, optimize=True)
+    _kept(Image.open(io.BytesIO(taken)).convert("RGB")).save(file, optimize=True)
     faults = [f"{file.name}: {wide} px too wide"] if wide > 0 else []
     faults += [f"{file.name}: {narrow} panels are too narrow"] if narrow else []
     status = 0 if answer is None else answer.status
     return [*faults, *([f"{file.name}: status {status}"] if status != 200 else [])]
+
+
+def _kept(image: Image.Image) -> Image.Image:
+    """The picture in its most frequent colours, those exactly as they are; every other one as the nearest of them."""
+    counted = sorted(image.getcolors(image.width * image.height) or (), key=lambda one: -one[0])[:COLOURS]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in counted if isinstance(colour, tuple) for part in colour])
+    return image.quantize(COLOURS, palette=palette, dither=Image.Dither.NONE)
 
 
 def main() -> int:
@@ -113,8 +121,9 @@ def main() -> int:
         for size, (width, height) in SIZES.items():
             for scheme in SCHEMES:
                 context = browser.new_context(
-                    viewport={"width": width, "height": height}, color_scheme=scheme, storage_state=state
-                )
+                    viewport={"width": width, "height": height}, color_scheme=scheme, storage_state=state,
+                    is_mobile=size == "phone", has_touch=size == "phone",
+                )  # fmt: skip
                 page = context.new_page()
                 page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
                 for name, path in pages.items():

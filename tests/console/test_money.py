@@ -60,7 +60,7 @@ async def test_the_first_page_has_the_right_figures_plots_in_both_themes_and_lit
     await page.wait_for_function(in_colour, arg=SUCCESS["light"])
     await page.emulate_media(color_scheme="dark")
     await page.wait_for_function(in_colour, arg=SUCCESS["dark"])
-    await page.get_by_role("link", name="83% of the daily budget").click()
+    await page.get_by_role("link", name="83 % of the daily budget").click()
     await expect(page.locator("article.budget", has_text="All calls in tenant acme")).to_contain_text("83 % used")
 
     fresh = await people.sign_in(ANN, "operator")
