@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
@@ -97,11 +98,16 @@ def take(page: Page, address: str, file: Path, home: str) -> list[str]:
 
 
 def _kept(image: Image.Image) -> Image.Image:
-    """The picture in its most frequent colours, those exactly as they are; every other one as the nearest of them."""
-    counted = sorted(image.getcolors(image.width * image.height) or (), key=lambda one: -one[0])[:COLOURS]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in counted if isinstance(colour, tuple) for part in colour])
-    return image.quantize(COLOURS, palette=palette, dither=Image.Dither.NONE)
+    """The picture in its most frequent colours, those exactly as they are; every other one as the nearest of them. Pillow's
+    own palettes are not exact, so that white would be grey."""
+    parts = np.asarray(image, dtype=np.int64)
+    colours, places, counts = np.unique(parts @ (65_536, 256, 1), return_inverse=True, return_counts=True)
+    known = np.stack((colours >> 16, colours >> 8 & 255, colours & 255), axis=1)
+    kept = known[np.argsort(-counts)[:COLOURS]]
+    nearest = np.array([np.square(kept - one).sum(axis=1).argmin() for one in known], dtype=np.uint8)
+    taken = Image.fromarray(nearest[places].reshape(parts.shape[:2]))
+    taken.putpalette(kept.astype(np.uint8).tobytes())
+    return taken
 
 
 def main() -> int:

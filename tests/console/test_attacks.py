@@ -241,3 +241,41 @@ async def test_a_policy_that_explodes_is_refused_while_others_are_served(app: Ap
     assert answer.status == 422
     assert b"The policy takes too much" in answer.body
     assert longest < 5.0
+
+
+# -- what other sites and shared machines could do
+
+
+async def test_no_page_is_framed_kept_or_runs_what_is_written_in_it(app: App, site: Site) -> None:
+    """Pages, lists as files, refusals, redirects, unknown addresses and the page of those who are not signed in."""
+    await fill(app)
+    ann = await signed_in(app, site, ANN, "operator")
+    html = {"Accept": "text/html"}
+    answers = {
+        "page": await ann.get("/calls"),
+        "file": await ann.get("/calls?format=csv"),
+        "refused": await ann.get("/calls?no_such_filter=1"),
+        "missing": await ann.get("/calls/00000000-0000-0000-0000-000000000000"),
+        "redirect": await ann.post("/theme", {"theme": "dark", "back": "/calls"}),
+        "not signed in": await site("GET", "/calls", html),
+        "link that does not work": await site("GET", "/sign-in?token=x", html),
+    }
+    for which, answer in answers.items():
+        assert answer.headers["cache-control"] == "no-store", which
+        assert answer.headers["x-content-type-options"] == "nosniff", which
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy, which
+
+
+@pytest.mark.parametrize(
+    "back",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example", "/\r\nX: y"],
+)
+async def test_no_form_leads_to_another_site(app: App, site: Site, back: str) -> None:
+    await fill(app)
+    ann = await signed_in(app, site, ANN, "operator")
+    for path, form in (("/theme", {"theme": "dark"}), ("/tools/tell/flag", {"enabled": "yes", "whose": "tenant"})):
+        answer = await ann.post(path, {**form, "back": back})
+        assert answer.status == 303
+        assert re.fullmatch(r"/|/tools/tell\?done=enabled", answer.headers["location"]), path
+        assert "x" not in answer.headers

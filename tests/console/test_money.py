@@ -53,7 +53,7 @@ async def test_the_first_page_has_the_right_figures_plots_in_both_themes_and_lit
     page = await people.sign_in(ANN, "operator", color_scheme="light")
     assert (await _figure(page, "Calls")).startswith("Calls 5")
     assert (await _figure(page, "Success")).startswith("Success 80.0 %")
-    assert await _figure(page, "Spend") == "Spend $ 0.75 83 % of $ 0.90 today"
+    assert await _figure(page, "Spend") == "Spend $ 0.75 83 % of budget"
     assert await _figure(page, "Waiting") == "Waiting 0 nobody waits"
     await expect(page.locator("#plot-calls canvas")).to_be_visible()
     in_colour = f"(colour) => ({INKED})('#plot-calls').includes(colour)"
