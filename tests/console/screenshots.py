@@ -28,6 +28,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
 COLOURS = 256
 """Of a picture: text and panels need few, and a picture takes a fifth of the room."""
+DISTINCT, SWATCH = 32, 40
+"""Colours that are kept for being unlike all others, and pixels that one has at least: what a legend names is seen in it."""
 SIZES = {name: (size["width"], size["height"]) for name, size in (("desktop", DESKTOP), ("phone", PHONE))}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 MAX_HEIGHT = 2_400
@@ -98,12 +100,16 @@ def take(page: Page, address: str, file: Path, home: str) -> list[str]:
 
 
 def _kept(image: Image.Image) -> Image.Image:
-    """The picture in its most frequent colours, those exactly as they are; every other one as the nearest of them. Pillow's
-    own palettes are not exact, so that white would be grey."""
+    """The picture in its most frequent and most distinct colours, exactly as they are; others as the nearest of them.
+    Pillow's own palettes are not exact: white would be grey."""
     parts = np.asarray(image, dtype=np.int64)
     colours, places, counts = np.unique(parts @ (65_536, 256, 1), return_inverse=True, return_counts=True)
     known = np.stack((colours >> 16, colours >> 8 & 255, colours & 255), axis=1)
-    kept = known[np.argsort(-counts)[:COLOURS]]
+    kept = known[np.argsort(-counts)[: COLOURS - DISTINCT]]
+    large = known[counts >= SWATCH]
+    for _ in range(DISTINCT):
+        away = np.square(large[:, None] - kept).sum(axis=2).min(axis=1)
+        kept = np.vstack((kept, large[away.argmax()]))
     nearest = np.array([np.square(kept - one).sum(axis=1).argmin() for one in known], dtype=np.uint8)
     taken = Image.fromarray(nearest[places].reshape(parts.shape[:2]))
     taken.putpalette(kept.astype(np.uint8).tobytes())
