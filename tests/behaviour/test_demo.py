@@ -19,6 +19,7 @@ from tests.patience import SOON
 from tests.terminal import Done
 from toolgate import App, SettingsError
 from toolgate.demo.clock import DemoClock
+from toolgate.demo.folder import DemoFolder
 from toolgate.settings import load_settings
 
 MOST_CALLS = 1_000
@@ -240,6 +241,28 @@ def test_a_folder_with_other_data_is_neither_filled_nor_removed(tmp_path: Path, 
         assert "holds other data" in refused.err
     assert [path for path in (tmp_path / "home").rglob("*") if path.is_file()] == [file]
     assert file.read_text() == "mine"
+
+
+@pytest.mark.requirement("DOOR-6")
+@pytest.mark.needs("root")  # to give a folder away
+def test_a_folder_of_another_user_is_not_filled(tmp_path: Path) -> None:
+    """Who owns the folder could exchange the tools in it, which the server runs."""
+    given = tmp_path / "given"
+    given.mkdir()
+    os.chown(given, 65_534, 65_534)
+    with pytest.raises(SettingsError, match="belongs to another user"), DemoFolder(given).in_use():
+        pass
+    assert not [*given.iterdir()]
+
+
+@pytest.mark.requirement("DOOR-6")
+def test_a_folder_that_others_could_write_is_closed_to_them(tmp_path: Path) -> None:
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    with DemoFolder(place).in_use() as is_new:
+        assert is_new
+    assert place.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.requirement("DOOR-6")

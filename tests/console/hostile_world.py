@@ -5,6 +5,10 @@ from typing import Any
 import orjson
 
 from toolgate import Actor, App, tool
+from toolgate.gates.approval.request import Answer, GrantTerms
+from toolgate.gates.quota.budget_accounts import new_budget
+from toolgate.learning.feedback import Feedback
+from toolgate.model import NANO
 
 ANN = Actor("acme", persona="ops", user="ann")
 HIDDEN = "\u202e\u2066\u200b\u200f\x1b[31m\x1b]8;;http://x\x07\u2028"
@@ -52,8 +56,6 @@ async def fill(app: App) -> dict[str, str]:
     assert waiting.pending is not None
     rejected = await app.invoke("pay", {"amount": 2, "note": NASTY}, actor=ANN)
     assert rejected.pending is not None
-    from toolgate.gates.approval.request import Answer
-
     await app.approvals.answer(rejected.pending.id, Answer("reject", NASTY), actor=Actor("acme", user="bob"))
     done = await app.invoke("tell", {"text": NASTY}, actor=ANN)
     failed = await app.invoke("fail", {"text": NASTY}, actor=ANN)
@@ -61,6 +63,16 @@ async def fill(app: App) -> dict[str, str]:
     queued = await app.enqueue("tell", {"text": NASTY}, actor=ANN, delay=3600)
     assert queued.pending is not None
     schedule = await app.schedules.add("0 8 * * *", "tell", {"text": NASTY}, name=PRINTED[:60], actor=ANN)
+    stranger = Actor("acme", persona=PRINTED, user=PRINTED)
+    told = await app.invoke("tell", {"text": NASTY}, actor=stranger)
+    await app.learning.feedback(
+        Feedback(tool_name="tell", success=False, call_id=told.id, comment=NASTY, task=NASTY), actor=stranger
+    )
+    await app.grants.create(
+        "pay", GrantTerms("user", 3600.0), actor=stranger, by=Actor("acme", user="bob" + PRINTED), reason=NASTY
+    )
+    await app.budgets.set(new_budget("day", NANO, tenant="acme", persona=PRINTED, user=PRINTED))
+    await app.tools.disable("fail", tenant="acme", reason=PRINTED)
     key, _ = await app.keys.create("nasty", Actor("acme", persona=PRINTED, user=PRINTED))
     await app.openapi.add("nasty", "", content=nasty_document())
     return {

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
@@ -25,8 +26,10 @@ from toolgate.serve.console.site import ROUTES
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images" / "console"
 TOOLGATE = str(Path(sys.executable).with_name("toolgate"))
-COLOURS = 128
+COLOURS = 256
 """Of a picture: text and panels need few, and a picture takes a fifth of the room."""
+DISTINCT, SWATCH = 32, 40
+"""Colours that are kept for being unlike all others, and pixels that one has at least: what a legend names is seen in it."""
 SIZES = {name: (size["width"], size["height"]) for name, size in (("desktop", DESKTOP), ("phone", PHONE))}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 MAX_HEIGHT = 2_400
@@ -89,11 +92,28 @@ def take(page: Page, address: str, file: Path, home: str) -> list[str]:
     page.set_viewport_size({"width": size["width"], "height": max(height, size["height"])})  # bars at its bottom stand there
     taken = page.screenshot(animations="disabled")
     page.set_viewport_size(size)
-    Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS).save(file, optimize=True)
+    _kept(Image.open(io.BytesIO(taken)).convert("RGB")).save(file, optimize=True)
     faults = [f"{file.name}: {wide} px too wide"] if wide > 0 else []
     faults += [f"{file.name}: {narrow} panels are too narrow"] if narrow else []
     status = 0 if answer is None else answer.status
     return [*faults, *([f"{file.name}: status {status}"] if status != 200 else [])]
+
+
+def _kept(image: Image.Image) -> Image.Image:
+    """The picture in its most frequent and most distinct colours, exactly as they are; others as the nearest of them.
+    Pillow's own palettes are not exact: white would be grey."""
+    parts = np.asarray(image, dtype=np.int64)
+    colours, places, counts = np.unique(parts @ (65_536, 256, 1), return_inverse=True, return_counts=True)
+    known = np.stack((colours >> 16, colours >> 8 & 255, colours & 255), axis=1)
+    kept = known[np.argsort(-counts)[: COLOURS - DISTINCT]]
+    large = known[counts >= SWATCH]
+    for _ in range(DISTINCT):
+        away = np.square(large[:, None] - kept).sum(axis=2).min(axis=1)
+        kept = np.vstack((kept, large[away.argmax()]))
+    nearest = np.array([np.square(kept - one).sum(axis=1).argmin() for one in known], dtype=np.uint8)
+    taken = Image.fromarray(nearest[places].reshape(parts.shape[:2]))
+    taken.putpalette(kept.astype(np.uint8).tobytes())
+    return taken
 
 
 def main() -> int:
@@ -113,8 +133,9 @@ def main() -> int:
         for size, (width, height) in SIZES.items():
             for scheme in SCHEMES:
                 context = browser.new_context(
-                    viewport={"width": width, "height": height}, color_scheme=scheme, storage_state=state
-                )
+                    viewport={"width": width, "height": height}, color_scheme=scheme, storage_state=state,
+                    is_mobile=size == "phone", has_touch=size == "phone",
+                )  # fmt: skip
                 page = context.new_page()
                 page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
                 for name, path in pages.items():

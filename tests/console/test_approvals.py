@@ -64,10 +64,10 @@ async def test_the_inbox_fills_by_itself_and_a_call_is_approved_by_mouse(app: Ap
     panel = page.locator("#approval")
     for words in (
         "ann as ops of acme",
-        "acts on another service",
+        "acts on other services",
         "second <b>line</b>",
         "$ 0.25",
-        "nobody was asked about pay",
+        "the first request for pay",
     ):
         await expect(panel).to_contain_text(words)
     await is_sound(page)
@@ -213,10 +213,10 @@ async def test_a_value_that_was_read_before_is_pointed_out(tmp_path: Path) -> No
         async with serving(app) as site:
             bob = await signed_in(app, site, BOB, "approver")
             page = (await bob.get(f"/approvals/{id}")).body.decode()
-            assert "NL91-ABNA-0417</span> stands in the output of" in page
+            assert "NL91-ABNA-0417</span> appears in the output of" in page
             assert f'href="/calls/{read.id}"' in page
             assert (
-                "no value of it stands in the output before it in this session"
+                "none of its values appears in the earlier output of this session"
                 in (await bob.get(f"/approvals/{other}")).body.decode()
             )
             assert (await bob.get(f"/v1/approvals/{id}")).json["origins"]["found"][0]["call"] == read.id

@@ -63,6 +63,17 @@ OWN = {"/schedules/new", "/sign-out", "/theme", "/tools/{name}"}
 HEAD = "package soma.policy\nimport rego.v1\ndefault allow := false\n"
 
 
+ADMINS = {
+    "/budgets", "/budgets/{id}", "/budgets/{id}/remove", "/calls/{id}/again", "/jobs/{id}/change", "/keys", "/keys/{id}",
+    "/learning/feedback", "/schedules/{id}", "/secrets",
+}  # fmt: skip
+"""Forms about things of a tenant, for its admins."""
+
+
+def _is_for_one_tenant(form: dict[str, str]) -> bool:
+    return form.get("roles") != "operator" and "each_tenant" not in form
+
+
 async def _things(app: App, site: Site) -> dict[str, str]:
     """One of each thing of acme's that a form can change, by the address of the form."""
     made = await fill(app)
@@ -83,6 +94,8 @@ async def _things(app: App, site: Site) -> dict[str, str]:
     [
         ("acme", "mallory", "caller", set()),
         ("acme", "mallory", "viewer", set()),
+        ("acme", "mallory", "approver", {"/approvals/{id}", "/grants/{id}/revoke"}),
+        ("acme", "mallory", "admin", {*ADMINS, "/approvals/{id}", "/grants/{id}/revoke"}),
         ("other", "ann", "caller", set()),
         ("other", "ann", "approver", set()),
         ("other", "ann", "admin", {"/budgets", "/keys", "/secrets"}),
@@ -92,7 +105,7 @@ async def test_no_form_changes_what_is_not_theirs(
     app: App, site: Site, tenant: str, user: str, role: Role, own: set[str]
 ) -> None:
     """Every form, with the hidden field of a sign-in that holds, at the ids of another tenant's or user's things, and with
-    the tenant and the persona of an operator's pages. `own`: forms that make a thing of the sender's own."""
+    the tenant and the persona of an operator's pages. `own`: forms that the role is for, in the sender's own tenant."""
     things = await _things(app, site)
     assert FORMS.keys() | OWN == {route.path for route in ROUTES if route.method == "POST"}
     mallory = await signed_in(app, site, Actor(tenant, user=user), role)
@@ -101,11 +114,11 @@ async def test_no_form_changes_what_is_not_theirs(
     let = set()
     for path, forms in FORMS.items():
         address = re.sub(r"\{\w+\}", things.get(path, "x"), path)
-        for chosen in ("", "?tenant=acme", "?tenant=*", "?persona=ops"):
+        for chosen in ("", "?tenant=acme", "?tenant=other", "?tenant=*", "?persona=ops"):
             for form in forms:
                 answer = await mallory.post(address + chosen, form)
                 assert answer.status < 500, (path, form, answer.body)
-                is_own = path in own and chosen in ("", "?persona=ops") and form.get("roles") != "operator"
+                is_own = path in own and chosen in ("", f"?tenant={tenant}", "?persona=ops") and _is_for_one_tenant(form)
                 if answer.status < 400 and not is_own:
                     let.add((path + chosen, str(form), answer.status))
     assert not let
@@ -228,3 +241,41 @@ async def test_a_policy_that_explodes_is_refused_while_others_are_served(app: Ap
     assert answer.status == 422
     assert b"The policy takes too much" in answer.body
     assert longest < 5.0
+
+
+# -- what other sites and shared machines could do
+
+
+async def test_no_page_is_framed_kept_or_runs_what_is_written_in_it(app: App, site: Site) -> None:
+    """Pages, lists as files, refusals, redirects, unknown addresses and the page of those who are not signed in."""
+    await fill(app)
+    ann = await signed_in(app, site, ANN, "operator")
+    html = {"Accept": "text/html"}
+    answers = {
+        "page": await ann.get("/calls"),
+        "file": await ann.get("/calls?format=csv"),
+        "refused": await ann.get("/calls?no_such_filter=1"),
+        "missing": await ann.get("/calls/00000000-0000-0000-0000-000000000000"),
+        "redirect": await ann.post("/theme", {"theme": "dark", "back": "/calls"}),
+        "not signed in": await site("GET", "/calls", html),
+        "link that does not work": await site("GET", "/sign-in?token=x", html),
+    }
+    for which, answer in answers.items():
+        assert answer.headers["cache-control"] == "no-store", which
+        assert answer.headers["x-content-type-options"] == "nosniff", which
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy, which
+
+
+@pytest.mark.parametrize(
+    "back",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example", "/\r\nX: y"],
+)
+async def test_no_form_leads_to_another_site(app: App, site: Site, back: str) -> None:
+    await fill(app)
+    ann = await signed_in(app, site, ANN, "operator")
+    for path, form in (("/theme", {"theme": "dark"}), ("/tools/tell/flag", {"enabled": "yes", "whose": "tenant"})):
+        answer = await ann.post(path, {**form, "back": back})
+        assert answer.status == 303
+        assert re.fullmatch(r"/|/tools/tell\?done=enabled", answer.headers["location"]), path
+        assert "x" not in answer.headers

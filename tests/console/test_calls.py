@@ -138,7 +138,7 @@ async def test_a_call_is_explained_and_made_again_by_keys_alone(app: App, people
     await page.get_by_role("link", name="middle").click()
     await page.get_by_role("link", name="the call that made it").click()
     await expect(page.get_by_role("heading", level=1, name="report")).to_be_visible()
-    await page.get_by_role("link", name="Prove it by the signed log").click()
+    await page.get_by_role("link", name="Prove it with the signed log").click()
     await expect(page.locator("#proof")).to_contain_text("Proven")
 
 
@@ -200,7 +200,7 @@ async def test_what_a_call_page_says_and_to_whom(app: App, site: Site) -> None:
     shown = await text(f"/calls/{masked.id}", operator)
     assert SECRET not in shown
     assert '<span class="badge quiet">masked</span>' in shown
-    assert "hashes fit" in shown
+    assert "verified" in shown
     assert "are masked on record" in await text(f"/calls/{masked.id}/again", operator)
     assert f"/approvals/{waiting.pending.id}" in await text(f"/calls/{waiting.id}", bob)
     assert "Run again" not in await text(f"/calls/{masked.id}", viewer)

@@ -28,10 +28,19 @@ FOR_ALL_TENANTS = {"/tools/{name}", "/openapi/{name}"}
 """Pages of things that are everybody's: whoever has the permission sees them, whatever the tenant."""
 
 
+STATES = (
+    *(f"/approvals/{{id}}?do={one}" for one in ("edit", "grant", "reject")), "/answered?state=rejected", "/grants?all=true",
+    "/learning?task=tell+it", "/policy/suggestions?replay=yes", "/search?q=tell", "/tools?q=tell",
+    "/calls?range=all&user=ann",
+)  # fmt: skip
+"""Pages as they are with a form open or something chosen."""
+
+
 def addresses(things: dict[str, str]) -> list[str]:
     missing = {path for path in SHOWN if "{" in path} - things.keys() - NOT_SHOWN
     assert not missing, f"fill() makes nothing for {missing}"
-    return sorted(things.get(path, path) if "{" not in path else _filled(path, things) for path in SHOWN - NOT_SHOWN)
+    plain = [things.get(path, path) if "{" not in path else _filled(path, things) for path in SHOWN - NOT_SHOWN]
+    return sorted([*plain, *(path.replace("{id}", things["/approvals/{id}"]) for path in STATES)])
 
 
 def _filled(path: str, things: dict[str, str]) -> str:

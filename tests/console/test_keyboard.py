@@ -197,7 +197,7 @@ async def test_accept_a_quarantined_tool_after_its_difference(app: App, people: 
         page = await people.sign_in(BOB, "operator", path="/servers")
         keys = Keyboard(page)
         await keys.fill(page.get_by_label("Name", exact=True), "files")
-        await keys.pick(page.get_by_label("It is"), "an address")
+        await keys.pick(page.get_by_label("Kind"), "an address")
         await keys.fill(page.get_by_label("Address, command or package"), server.url)
         await keys.press("Enter")
         await expect(page.locator("#quarantine")).to_contain_text("Reads a report of the quarter.")
@@ -206,7 +206,7 @@ async def test_accept_a_quarantined_tool_after_its_difference(app: App, people: 
         await keys.is_at(page.get_by_label("Accept mcp_files_read_report"))
         await keys.press("Space")
         await keys.choose(page.get_by_role("button", name="Accept what is ticked"))
-        await expect(page.get_by_text("Nothing waits to be accepted")).to_be_visible()
+        await expect(page.get_by_text("Nothing waits for review")).to_be_visible()
         await keys.at_the_content()
         server.tools = [{**READ_REPORT, "description": "Reads a report, and keeps a copy."}]
         await app.servers.refresh("files")
@@ -219,7 +219,7 @@ async def test_accept_a_quarantined_tool_after_its_difference(app: App, people: 
         await keys.tab_to(difference)  # a long one is scrolled by the arrow keys
         await expect(difference.locator("ins").first).to_be_visible()
         await keys.choose(page.get_by_role("button", name="Accept this one"))
-        await expect(page.get_by_text("Nothing waits to be accepted")).to_be_visible()
+        await expect(page.get_by_text("Nothing waits for review")).to_be_visible()
         assert (await app.invoke("mcp_files_read_report", {"id": 1}, actor=ANN)).status == "pending"
 
 

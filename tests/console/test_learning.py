@@ -28,7 +28,7 @@ async def test_learning_shows_figures_and_takes_feedback_and_answers(app: App, s
     await app.learning.feedback(said, actor=ANN)
     operator = await signed_in(app, site, Actor("acme", user="ann"), "operator")
     page = (await operator.get("/learning?task=greet+customers")).body.decode()
-    assert "CONNECTION_ERROR</span> 10" in page
+    assert 'title="CONNECTION_ERROR">connection error</span> 10' in page
     assert 'href="/tools/echo"' in page[page.index('id="recommended"') : page.index('id="trend"')]
     assert MARKUP not in page and "&lt;img src=x" in page
     assert "circuit breaker" in page
@@ -40,6 +40,7 @@ async def test_learning_shows_figures_and_takes_feedback_and_answers(app: App, s
     assert [one.comment for one in await app.learning.said(tenant="acme")] == ["wrong", MARKUP]
     unknown = await operator.post("/learning/feedback", {"tool_name": "no_such_tool", "success": "no"})
     assert unknown.status == 404
+    assert 'value="no_such_tool"' in unknown.body.decode() and 'id="fault-tool_name"' in unknown.body.decode()
     assert (await operator.post("/learning/feedback", {"tool_name": "echo", "comment": "x" * 3_000})).status == 422
 
 

@@ -53,14 +53,14 @@ async def test_the_first_page_has_the_right_figures_plots_in_both_themes_and_lit
     page = await people.sign_in(ANN, "operator", color_scheme="light")
     assert (await _figure(page, "Calls")).startswith("Calls 5")
     assert (await _figure(page, "Success")).startswith("Success 80.0 %")
-    assert await _figure(page, "Spend") == "Spend $ 0.75 83 % of $ 0.90 today"
+    assert await _figure(page, "Spend") == "Spend $ 0.75 83 % of budget"
     assert await _figure(page, "Waiting") == "Waiting 0 nobody waits"
     await expect(page.locator("#plot-calls canvas")).to_be_visible()
     in_colour = f"(colour) => ({INKED})('#plot-calls').includes(colour)"
     await page.wait_for_function(in_colour, arg=SUCCESS["light"])
     await page.emulate_media(color_scheme="dark")
     await page.wait_for_function(in_colour, arg=SUCCESS["dark"])
-    await page.get_by_role("link", name="83% of the daily budget").click()
+    await page.get_by_role("link", name="83 % of the daily budget").click()
     await expect(page.locator("article.budget", has_text="All calls in tenant acme")).to_contain_text("83 % used")
 
     fresh = await people.sign_in(ANN, "operator")

@@ -21,7 +21,7 @@ async def test_use_is_shown_by_persona_and_the_suggestion_tried_and_kept(app: Ap
     await page.get_by_role("link", name="Suggestions").click()
     analyst = page.get_by_role("region", name="acme: Persona analyst")
     await expect(analyst.locator("tbody tr").first).to_contain_text("echo")
-    await expect(analyst).to_contain_text("stopped each time by a person or another check: calculator (1)")
+    await expect(analyst).to_contain_text("stopped each time by a person or another gate: calculator (1)")
     await expect(page.get_by_role("region", name="acme: Callers without a persona")).to_contain_text("No call of theirs ran")
     await expect(page.locator("main")).not_to_contain_text("spy")
     suggested = json.loads(await page.get_by_role("region", name="Suggested data").inner_text())

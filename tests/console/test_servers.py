@@ -28,7 +28,7 @@ async def test_a_server_is_added_and_accepted_and_a_change_is_seen_word_by_word(
         await expect(page.locator("#quarantine")).to_contain_text("Reads a report of the quarter.")
         assert not (await app.invoke("mcp_files_read_report", {"id": 1}, actor=ANN)).ok
         await page.get_by_role("button", name="Accept this one").click()
-        await expect(page.get_by_text("Nothing waits to be accepted")).to_be_visible()
+        await expect(page.get_by_text("Nothing waits for review")).to_be_visible()
         await page.get_by_role("link", name="mcp_files_read_report").click()
         await expect(page.get_by_role("heading", name="Definition as accepted")).to_be_visible()
 
@@ -51,7 +51,7 @@ async def test_a_server_is_added_and_accepted_and_a_change_is_seen_word_by_word(
         assert not (await app.invoke("mcp_files_read_report", {"id": 1}, actor=ANN)).ok
         await page.get_by_label("Accept mcp_files_read_report").check()
         await page.get_by_role("button", name="Accept what is ticked").click()
-        await expect(page.get_by_text("Nothing waits to be accepted")).to_be_visible()
+        await expect(page.get_by_text("Nothing waits for review")).to_be_visible()
         assert (await app.invoke("mcp_files_read_report", {"id": 1}, actor=ANN)).status == "pending"
 
 
@@ -66,7 +66,7 @@ async def test_a_server_is_removed_without_javascript_only_after_a_second_look(a
         await expect(page.get_by_role("alert")).to_contain_text("Tick what you accept")
         await page.get_by_role("button", name="Restart").click()
         await expect(page.get_by_role("status").filter(has_text="started again")).to_be_visible()
-        await page.get_by_role("button", name="Remove …").click()
+        await page.get_by_role("button", name="Remove…").click()
         await expect(page.get_by_text("Remove files with its 0 tools")).to_be_visible()
         assert app.servers.has("files")
         await page.get_by_role("button", name="Yes, remove it").click()

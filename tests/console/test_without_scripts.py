@@ -92,11 +92,11 @@ async def test_a_definition_is_accepted_after_its_difference(app: App, people: P
         page = await people.sign_in(BOB, "operator", path="/servers/files", java_script_enabled=False)
         await page.get_by_role("button", name="Refresh").click()
         await page.get_by_role("button", name="Accept this one").click()
-        await expect(page.get_by_text("Nothing waits to be accepted")).to_be_visible()
+        await expect(page.get_by_text("Nothing waits for review")).to_be_visible()
         server.tools = [{**READ_REPORT, "description": "Reads a report, and keeps a copy."}]
         await page.get_by_role("button", name="Refresh").click()
         await expect(page.locator(".diff .add")).to_contain_text("Reads a report, and keeps a copy.")
         await page.get_by_label("Accept mcp_files_read_report").check()
         await page.get_by_role("button", name="Accept what is ticked").click()
-        await expect(page.get_by_text("Nothing waits to be accepted")).to_be_visible()
+        await expect(page.get_by_text("Nothing waits for review")).to_be_visible()
         assert (await app.invoke("mcp_files_read_report", {"id": 1}, actor=ANN)).status == "pending"

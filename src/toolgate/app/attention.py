@@ -195,6 +195,6 @@ def _by_tool(found: Sequence[CallCount]) -> Counter[tuple[str, str]]:
 def _budget_words(one: BudgetStatus) -> str:
     scope = ", ".join(f"{name} {value}" for name, value in one.scope.items() if value is not None) or "everybody"
     used = one.spent + one.reserved
-    share = f"{used / one.budget.cap:.0%}"
+    share = f"{used / one.budget.cap * 100:.0f} %"
     period = {"day": "daily", "month": "monthly"}[one.budget.period]
     return f"{share} of the {period} budget of {scope} is used: {dollars(used)} of {dollars(one.budget.cap)}."

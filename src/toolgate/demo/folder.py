@@ -72,6 +72,7 @@ class DemoFolder:
         self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDONLY)
         try:
+            self._close_to_others(handle)
             alone = _lock(handle, alone=True)
             if not alone:
                 _lock(handle, alone=False)
@@ -86,6 +87,19 @@ class DemoFolder:
                 yield False
         finally:
             os.close(handle)
+
+    def _close_to_others(self, handle: int) -> None:
+        """Closes a folder that was there before to other users: whoever can write it can put tools of theirs into it, which
+        the server runs. Raises SettingsError if it belongs to somebody else."""
+        if os.name != "posix":
+            return
+        owner = os.fstat(handle).st_uid
+        if owner != os.geteuid():
+            raise SettingsError(
+                f"{self.path} belongs to another user (number {owner}), who could change the demo's tools.",
+                suggestion="Name a folder that is not there yet: toolgate --home DIR serve --demo",
+            )
+        os.fchmod(handle, FOLDER_MODE)
 
     def _lay_out(self) -> None:
         """Puts the files of the demo into the folder, in place of what an earlier start that was cut short has left."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from toolgate.serve.console.page import PageRequest
+from toolgate.serve.console.series import OUTCOMES
 from toolgate.serve.console.words import DOORS, mark_of
 from toolgate.serve.http.invocations import CallsQuery, CallSummary
 from toolgate.serve.http.statistics import (
@@ -30,7 +31,7 @@ MOST_POINTS = 60
 NOT_COUNTED = ("id", "session", "request_id", "parent", "tier")
 ONE_OF = ("persona", "door", "user")
 """Filters of which counts know one at a time."""
-STATUS_TONES = {"success": "ok", "failure": "bad", "timeout": "p4", "denied": "p5", "pending": "wait"}
+STATUS_TONES = {status: tone for status, _, tone in OUTCOMES}
 
 Column = tuple[str, str]
 PlotRow = tuple[datetime, list[float | None]]

@@ -5,8 +5,10 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from toolgate.serve.console.page import Go, PageRequest, Pages, View
+from toolgate.errors import ToolgateError
+from toolgate.serve.console.page import NOTHING_TYPED, Go, PageRequest, Pages, Typed, View
 from toolgate.serve.console.series import latency_plot, named_plot, success_plot
+from toolgate.serve.console.words import code_words
 from toolgate.serve.http.learning import (
     FeedbackQuery,
     FeedbackView,
@@ -22,7 +24,7 @@ from toolgate.serve.http.learning import (
     list_suggestions,
 )
 from toolgate.serve.http.statistics import StatisticsQuery, StatisticsView, get_statistics
-from toolgate.serve.problems import HttpProblem
+from toolgate.serve.problems import HttpProblem, problem_of
 from toolgate.store.database import now
 
 pages = Pages("tools")
@@ -38,26 +40,37 @@ async def learning(request: PageRequest, query: LearningQuery) -> View:
     """How each tool did, over time and by reason; recommendations for a task; feedback, and suggestions for operators."""
     if query.task and request.all_tenants:
         raise HttpProblem(422, "Tools are recommended in one tenant: choose it first.")
+    return await _shown(request, query)
+
+
+async def _shown(request: PageRequest, query: LearningQuery, typed: Typed = NOTHING_TYPED, status: int = 200) -> View:
     report, (outcomes, codes), said, suggested = await asyncio.gather(
         get_learning(request, query), _over_time(request, query), _feedback(request), _suggestions(request)
     )
     values = {
         "found": report.tools, "recommended": report.recommended, "query": query, "said": said, "suggested": suggested,
-        "success": success_plot(outcomes), "latency": latency_plot(outcomes), "failures": named_plot(codes, "calls"),
-        "limits": LIMITS, "behind": report.behind,
+        "success": success_plot(outcomes), "latency": latency_plot(outcomes),
+        "failures": named_plot(codes, "calls", code_words), "limits": LIMITS, "behind": report.behind, "typed": typed,
     }  # fmt: skip
-    return View(template="learning.html", title="Learning", values=values, listed=report.tools)
+    return View(template="learning.html", title="Learning", values=values, listed=report.tools, status=status)
 
 
 @pages.post("/learning/feedback", permission="call")
-async def say(request: PageRequest) -> Go:
-    """Keeps what was typed about a call."""
+async def say(request: PageRequest) -> View | Go:
+    """Keeps what was typed about a call; or shows it once more, with what is wrong beside its field."""
     body = NewFeedback(
         tool_name=request.typed("tool_name"), call_id=request.typed("call_id") or None,
         success=request.typed("success") == "yes", comment=request.typed("comment") or None,
         task=request.typed("task") or None,
     )  # fmt: skip
-    await give_feedback(request, body)
+    try:
+        await give_feedback(request, body)
+    except ToolgateError as error:
+        problem = problem_of(error)
+        if problem is None or problem.status not in (404, 409, 422):
+            raise
+        field = "call_id" if body.call_id else "tool_name" if problem.status == 404 else ""
+        return await _shown(request, LearningQuery(), request.typed_form({field: problem.message}), problem.status)
     return Go("/learning", done="feedback")
 
 

@@ -165,8 +165,7 @@ def _spend(request: PageRequest, at: StatisticsTotals, before: StatisticsTotals,
     if budget is None or not budget.limit_usd:
         return Figure("Spend", cost, change, request.url("/money"))
     used = (budget.spent_usd + budget.reserved_usd) / budget.limit_usd
-    period = "today" if budget.period == "day" else "this month"
-    words = f"{used:.0%}".replace("%", " %") + f" of {usd(budget.limit_usd)} {period}"
+    words = f"{used * 100:.0f} % of budget"
     return Figure("Spend", cost, words, request.url("/budgets"), "bad" if used >= 1 else "warn" if used >= 0.8 else "")
 
 

@@ -180,7 +180,7 @@ async def _tried(
 CHANGES = {
     "newly_denied": ("would be denied", "bad", "⊘"),
     "newly_allowed": ("would be allowed", "ok", "✓"),
-    "unknown": ("not known", "quiet", "·"),
+    "unknown": ("unknown", "quiet", "·"),
 }
 
 

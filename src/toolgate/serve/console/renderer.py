@@ -97,7 +97,7 @@ def _environment() -> Environment:
         "ago": ago, "exact": exact, "ms": ms, "usd": usd, "count": count, "short": short, "visible": visible,
         "json": as_json, "as_typed": as_typed, "plain": plain, "left": left, "mark": words.made_mark,
         "status": status, "door": words.door_of, "plot_rows": plot_rows, "bar": bar,
-        "because": words.asked_because,
+        "because": words.asked_because, "code_words": words.code_words,
     }  # fmt: skip
     environment.globals |= {
         "asset": asset_url, "mark_of": words.mark_of, "tier_of": words.tier_of, "doors": words.DOORS,

@@ -1,6 +1,6 @@
 """Statistics as plots: the columns and rows that the macro `plot` takes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -11,7 +11,7 @@ from toolgate.serve.http.statistics import StatisticsView
 TONES = ("p1", "p2", "p3", "p4", "p5")
 """Tokens of the style sheet, for the largest series; all others together have the last, p6."""
 OUTCOMES = (
-    ("success", "success", "ok"), ("failure", "failed", "bad"), ("timeout", "timed out", "warn"),
+    ("success", "success", "ok"), ("failure", "failed", "bad"), ("timeout", "timed out", "p4"),
     ("denied", "denied", "p3"), ("pending", "waiting", "p6"),
 )  # fmt: skip
 """The statuses of calls, in the order in which they are put on one another: status, word, token of its colour."""
@@ -32,12 +32,12 @@ def _rows(points: Sequence[datetime], columns: Sequence[Sequence[float | None]])
     return [(at, [column[number] for column in columns]) for number, at in enumerate(points)]
 
 
-def named_plot(found: StatisticsView, what: Literal["calls", "cost_usd"]) -> Plot:
+def named_plot(found: StatisticsView, what: Literal["calls", "cost_usd"], words: Callable[[str], str] = str) -> Plot:
     """The largest series by name, and all others together."""
     named = {one.name: getattr(one, what) for one in found.series if one.name is not None and any(getattr(one, what))}
     largest = sorted(named, key=lambda name: -sum(named[name]))[: len(TONES)]
     others = [getattr(one, what) for one in found.series if one.name not in largest]
-    columns = [(name, tone) for name, tone in zip(largest, TONES, strict=False)]
+    columns = [(words(name), tone) for name, tone in zip(largest, TONES, strict=False)]
     values = [named[name] for name in largest]
     if any(map(any, others)):
         columns.append(("others", "p6"))
@@ -56,7 +56,7 @@ def outcome_plot(found: StatisticsView) -> Plot:
 
 def latency_plot(found: StatisticsView) -> Plot:
     """The time within which half, 95 % and 99 % of the calls that ran ended."""
-    columns = [("p50", "p1"), ("p95", "p4"), ("p99", "p5")]
+    columns = [("p50", "p2"), ("p95", "p1"), ("p99", "p5")]
     return Plot(columns, _rows(found.points, [found.p50_ms, found.p95_ms, found.p99_ms]), found.step)
 
 

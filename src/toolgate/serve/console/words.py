@@ -40,23 +40,25 @@ STATES = {
     "quarantined": Mark("quarantined", "wait", "◔"),
     "ended": Mark("ended", "quiet", "—"),
     "ok": Mark("works", "ok", "✓"),
-    "degraded": Mark("needs a look", "warn", "▲"),
+    "degraded": Mark("needs attention", "warn", "▲"),
     "valid": Mark("valid", "ok", "✓"),
     "revoked": Mark("revoked", "quiet", "—"),
+    "open": Mark("open", "wait", "◔"),
+    "accepted": Mark("accepted", "ok", "✓"),
     "enabled": Mark("enabled", "ok", "✓"),
     "disabled": Mark("disabled", "quiet", "—"),
     "off": Mark("off", "quiet", "—"),
     "idle": Mark("not started", "quiet", "○"),
     "starting": Mark("starting", "wait", "▸"),
-    "resting": Mark("rests after failures", "warn", "▲"),
+    "resting": Mark("backing off after failures", "warn", "▲"),
 }
 """Of approvals, jobs, servers and the like."""
 
 TIERS = {
     "read_only": Mark("only reads", "quiet", "○"),
-    "write": Mark("changes something here", "warn", "▲"),
-    "execute": Mark("runs a program on this machine", "bad", "◆"),
-    "external_api": Mark("acts on another service", "bad", "◆"),
+    "write": Mark("changes data here", "warn", "▲"),
+    "execute": Mark("runs programs here", "bad", "◆"),
+    "external_api": Mark("acts on other services", "bad", "◆"),
 }
 
 GATES = {
@@ -64,29 +66,29 @@ GATES = {
     "flags": ("Flags", "the tool is enabled"),
     "policy": ("Policy", "allows it"),
     "policy_final": ("Policy on the arguments", "allows it"),
-    "input": ("Arguments", "they fit the schema"),
+    "input": ("Arguments", "match the schema"),
     "tier": ("Paths and commands", "allowed"),
     "screening": ("Paths and commands", "allowed"),
-    "idempotency": ("Idempotency key", "looked at"),
-    "free tier": ("Free calls", "looked at"),
-    "credentials": ("Credentials", "they are there"),
+    "idempotency": ("Idempotency key", "checked"),
+    "free tier": ("Free calls", "checked"),
+    "credentials": ("Credentials", "present"),
     "consent": ("Approval", "nobody had to be asked"),
     "rate": ("Rate", "within the limits"),
     "quota": ("Budget and rate", "within the limits"),
     "budget": ("Budget", "within the limits"),
     "queue": ("Queue", "there was room"),
     "place": ("Place to run", "there was room"),
-    "redaction": ("Masking for records", "looked for secrets"),
-    "cache": ("Cache", "asked"),
+    "redaction": ("Masking for records", "searched for secrets"),
+    "cache": ("Cache", "checked"),
     "start record": ("Secrets, start record", "recorded before it ran"),
     "breaker": ("Circuit", "closed"),
-    "runner": ("Runner", "it is there"),
-    "model": ("Model", "it is there"),
+    "runner": ("Runner", "available"),
+    "model": ("Model", "available"),
     "execute": ("Run", "the tool answered"),
     "retry wait": ("Wait before the next attempt", ""),
     "around hooks": ("Hooks around the run", ""),
-    "output": ("Output", "it is what the tool promised"),
-    "masking": ("Masking of output", "looked for secrets"),
+    "output": ("Output", "matches the output schema"),
+    "masking": ("Masking of output", "searched for secrets"),
 }
 """Of each gate: its name, and what it says by letting a call pass where it gives no reason."""
 
@@ -165,10 +167,22 @@ def verdict_of(word: str) -> Mark:
 
 
 REASONS = {
-    "tier execute asks for every run": "whatever runs a program here is asked about each time",
-    "tier external_api asks for every call": "whatever acts on another service is asked about each time",
+    "tier execute asks for every run": "tools that run programs here ask each time",
+    "tier external_api asks for every call": "tools that act on other services ask each time",
 }
 """Reasons why a person is asked, in the words of people who do not know the tiers."""
+
+
+CODES = {
+    "INVOCATION_ERROR": "tool failed", "MCP_ERROR": "MCP server failed", "VALIDATION_ERROR": "wrong arguments",
+    "TIMEOUT": "timed out",
+}  # fmt: skip
+"""Of error codes whose name says less than these words."""
+
+
+def code_words(code: str) -> str:
+    """An error code in words; the code itself stands beside them or in their title."""
+    return CODES.get(code) or code.replace("_", " ").lower()
 
 
 def asked_because(reason: str) -> str:

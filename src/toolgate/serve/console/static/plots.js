@@ -85,7 +85,7 @@
       },
       axes: [
         { ...axis, grid: { show: false }, size: 28, gap: 6, space: 56, values: ticks, incrs: data.step >= DAY ? [1, 2, 7, 14, 30, 91].map((days) => days * DAY) : undefined },
-        { ...axis, gap: 6, space: 36, size: (plot, values) => 14 + Math.max(24, ...(values || []).map((value) => value.length * 6.6)), values: (plot, splits) => splits.map((value) => format(value, unit)), incrs: unit === "" ? [1, 2, 5].flatMap((one) => [...Array(10).keys()].map((ten) => one * 10 ** ten)).sort((a, b) => a - b) : undefined },
+        { ...axis, gap: 6, space: heightOf(figure) === LOW_HEIGHT ? 24 : 36, size: (plot, values) => 14 + Math.max(24, ...(values || []).map((value) => value.length * 6.6)), values: (plot, splits) => splits.map((value) => format(value, unit)), incrs: unit === "" ? [1, 2, 5].flatMap((one) => [...Array(10).keys()].map((ten) => one * 10 ** ten)).sort((a, b) => a - b) : undefined },
       ],
       cursor: {
         y: false, drag: { x: "brush" in figure.dataset, y: false, setScale: false },
@@ -161,7 +161,7 @@
       };
       return button;
     });
-    const table = make("button", { type: "button", class: "plot-switch" }, state.table ? "Show as plot" : "Show as table");
+    const table = make("button", { type: "button", class: "plot-switch", "aria-label": state.table ? "Show as plot" : "Show as table" }, state.table ? "Plot" : "Table");
     table.onclick = () => { state.table = !state.table; draw(figure); };
     row.replaceChildren(...(state.table ? [] : buttons), table);
     if (focused >= 0) (row.children[Math.min(focused, row.children.length - 1)] || table).focus();
