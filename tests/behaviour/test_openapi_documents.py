@@ -185,6 +185,8 @@ async def test_what_changes_waits_with_its_difference_and_what_is_gone_is_gone(d
         (document({"/x": get("x")}, servers=[{"url": "https://{host}/"}]), "variable"),
         (document({"/x": get("x")}, servers=[]), "--server"),
         (document({"/x": get("x", servers=[{"url": "https://evil.example"}])}), "another server"),
+        (document({"/x": get("x", servers=[{"url": "//evil.example/v1"}])}), "another server"),
+        (document({"/x": get("x", servers=[{"url": "https://api.example.com@evil.example"}])}), "another server"),
         (b'{"openapi":"3.0.0","paths":{"/x":' + b'{"a":' * 200 + b"1" + b"}" * 200 + b"}}", "levels deep"),
         (b" " * 33_554_433, "bytes"),
         (document({"/x": get("x", {"$ref": "#/servers/" + "9" * 5_000})}), "not there"),
@@ -220,6 +222,30 @@ async def test_a_server_whose_url_is_none_is_refused_in_words() -> None:
     async with serving(Said(200, document({"/x": get("x")}, servers=[{"url": "//["}]))) as (app, web):
         with pytest.raises(DocumentError, match="not valid"):
             await app.openapi.add("pets", f"{web.url}/openapi.json")
+
+
+@pytest.mark.parametrize(
+    ("own", "url"),
+    [
+        ("https://api.example.com/v2/", "https://api.example.com/v2/x"),
+        ("/v2", "https://api.example.com/v2/x"),
+        ("beta", "https://api.example.com/v1/beta/x"),
+        ("https://{where}.example.com/v3", "https://api.example.com/v3/x"),
+    ],
+)
+@pytest.mark.parametrize("of_path", [True, False])
+async def test_an_operation_with_a_base_of_its_own_on_the_same_host_is_sent_there(own: str, url: str, of_path: bool) -> None:
+    servers = [{"url": own, "variables": {"where": {"default": "api"}}}]
+    item = {**get("x"), "servers": servers} if of_path else get("x", servers=servers)
+    async with memory_app() as app:
+        (one,) = (await add(app, document({"/x": item}))).waiting
+    assert one.found["http"]["url"] == url
+
+
+async def test_whoever_accepts_an_operation_is_shown_where_it_sends_to_and_with_which_secret() -> None:
+    async with memory_app() as app:
+        shown = (await add(app, PETS, secrets={"bearer": "KEY"})).waiting[1].brief()
+    assert "sends GET to https://api.example.com/v1/pets/{id}, with the secret KEY" in shown
 
 
 async def test_invisible_characters_of_a_schema_reach_no_model() -> None:
@@ -322,7 +348,11 @@ openapi: 3.1.0
 info: {title: Pets, version: "1"}
 servers: [{url: "https://{where}.example.com", variables: {where: {default: api}}}]
 paths:
-  /pets: {get: {operationId: listPets}, delete: {}}
+  /pets:
+    get: {operationId: listPets}
+    delete:
+      responses:
+        204: {description: Removed.}
 """
     async with memory_app() as app:
         added = await add(app, given, operations=["DELETE /*"])

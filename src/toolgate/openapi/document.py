@@ -115,7 +115,7 @@ class Document:
         came from, which relative URLs are relative to. Raises ToolgateError for one that cannot be requested."""
         url = given if given is not None else server_url(self.root.get("servers"))
         if given is None and url is not None and "://" not in url:
-            url = None if origin is None else _joined(origin, url)
+            url = None if origin is None else joined(origin, url)
         if url is None:
             raise DocumentError("servers", "it names no server", suggestion="Say which: `--server URL`.")
         if "?" in url or "#" in url or "{" in url:
@@ -124,7 +124,8 @@ class Document:
         return url.rstrip("/")
 
 
-def _joined(origin: str, url: str) -> str:
+def joined(origin: str, url: str) -> str:
+    """A URL that may be relative to another. Raises DocumentError for one that is no URL."""
     try:
         return urljoin(origin, url)
     except ValueError:
@@ -165,6 +166,6 @@ def _json(content: bytes) -> Any:
 
 def _yaml(content: bytes) -> Any:
     try:
-        return read_yaml(content, MAX_YAML_DOCUMENT_BYTES).value
+        return read_yaml(content, MAX_YAML_DOCUMENT_BYTES, number_keys=True).value
     except YamlError as error:
         raise DocumentError("", f"it is neither JSON nor YAML that is read here: {error.message}") from None

@@ -28,7 +28,7 @@ from toolgate.model.http_endpoint import (
     REPEATED_METHODS,
     STYLES,
 )
-from toolgate.openapi.document import Document, DocumentError, DocumentOperation, server_url
+from toolgate.openapi.document import Document, DocumentError, DocumentOperation, joined, server_url
 from toolgate.openapi.schemas import MAX_READ_CHARS, MAX_TEXT_CHARS, SchemaWriter
 from toolgate.registry.catalog import ToolProblem
 from toolgate.services.http_runner import ANSWER_SCHEMA
@@ -112,10 +112,10 @@ class OperationReader:
     def read(self) -> dict[str, Any]:
         """The pinned fields of the tool: what a model reads of it, and what is sent where."""
         operation, method = self._operation, self._operation.method.upper()
-        self._check_server()
+        base = self._own_base()
         parameters = self._parameters()
         body = None if method in BODILESS_METHODS else self._body()
-        http: dict[str, Any] = {"method": method, "url": self._base + operation.path, "parameters": parameters}
+        http: dict[str, Any] = {"method": method, "url": base + operation.path, "parameters": parameters}
         if body is not None:
             http["body"] = body
         credentials = _credentials(self._document, self._settings, operation)
@@ -133,15 +133,20 @@ class OperationReader:
             "annotations": _hints(method),
         }
 
-    def _check_server(self) -> None:
-        """Refuses an operation that has a server of its own: a credential that is meant for one host would go to another."""
-        for holder in (self._operation.value, self._operation.item):
-            own = server_url(holder.get("servers"))
-            if own is not None and "://" in own and _origin(own) != _origin(self._base):
-                raise DocumentError(
-                    f"{self._operation.place}.servers", "it is on another server than the document's",
-                    suggestion="Add the document a second time, under another name, with `--server` and `--operations`.",
-                )  # fmt: skip
+    def _own_base(self) -> str:
+        """The base URL of the operation: the document's, or its own if that is on the same host. Another host is refused: a
+        credential that is meant for one would go to the other."""
+        holders = (self._operation.value, self._operation.item)
+        own = next((found for holder in holders if (found := server_url(holder.get("servers"))) is not None), None)
+        if own is None:
+            return self._base
+        own = joined(f"{self._base}/", own)
+        if _origin(own) != _origin(self._base):
+            raise DocumentError(
+                f"{self._operation.place}.servers", "it is on another server than the document's",
+                suggestion="Add the document a second time, under another name, with `--server` and `--operations`.",
+            )  # fmt: skip
+        return own.rstrip("/")
 
     def _description(self) -> str:
         said = self._operation.value
