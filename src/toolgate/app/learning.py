@@ -198,11 +198,11 @@ class LearningFacet(Facet):
         users of the tenant. Raises `InvalidInput`."""
         actor, learning = actor or LOCAL, self._parts.learning
         _check_limit(limit)
-        found = await learning.tasks.similar(actor, query)
+        found = await learning.tasks.similar(actor, query, user=None if all_users else actor.user)
         learning.outbound.send(outbound.RECALL, {
             "query": await self._parts.checks.masked_text(query), "limit": limit, **_owner(actor),
         })  # fmt: skip
-        return past_tasks(found, None if all_users else actor.user, await self._names(actor), limit)
+        return past_tasks(found, await self._names(actor), limit)
 
     async def recommend(self, task: str, *, limit: int = 5, actor: Actor | None = None) -> list[Recommendation]:
         """Gives the tools that succeeded with similar tasks of anybody in the tenant, of those that the actor may see.

@@ -126,11 +126,13 @@ def notes_since(space: int, user: str, since: datetime) -> Transaction[int]:
     return int(found)
 
 
-def latest_notes(space: int, most: int) -> Transaction[list[OwnedNote]]:
-    """The last notes of a space, the newest first."""
+def latest_notes(space: int, user: str | None, most: int) -> Transaction[list[OwnedNote]]:
+    """The last notes of a space, the newest first; of one user, or of all."""
+    where, values = ("", {}) if user is None else (" AND user_id = :user", {"user": user})
     return select(
-        OwnedNote, "memories", "WHERE space_id = :space ORDER BY seq DESC LIMIT :most", {"space": space, "most": most}
-    )
+        OwnedNote, "memories", f"WHERE space_id = :space{where} ORDER BY seq DESC LIMIT :most",
+        {"space": space, "most": most, **values},
+    )  # fmt: skip
 
 
 def notes_of_user(space: int, user: str) -> Transaction[list[int]]:
