@@ -9,7 +9,7 @@ from toolgate.learning.past_tasks import SimilarNote
 
 
 class ToolRecord(NamedTuple):
-    """How often a tool did what it was used for."""
+    """Counts of the tasks that a tool did, and of those that it did not."""
 
     tool: str
     successes: int

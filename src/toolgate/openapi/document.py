@@ -36,7 +36,7 @@ class DocumentOperation(NamedTuple):
     method: str
     path: str
     item: Mapping[str, Any]
-    """What its path says of all operations."""
+    """The path item: it holds for all operations of the path."""
     value: Mapping[str, Any]
 
     @property
@@ -94,7 +94,7 @@ class Document:
         raise DocumentError(place, "its references lead in a circle")
 
     def at(self, reference: Any, place: str) -> Any:
-        """What a reference names. Raises DocumentError for what is not in the document: nothing else is ever fetched."""
+        """The part that a reference names. Raises DocumentError for what is not in the document: nothing is ever fetched."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise DocumentError(
                 place, "it refers to another document, which is not fetched", suggestion="Bundle it into one document first."

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from toolgate.store import catalog, memories
 from toolgate.store.database import Rows, Transaction
-from toolgate.store.sql import column, insert, select, select_one, upsert, value
+from toolgate.store.sql import column, insert, select, upsert, value
 
 LimitKind = Literal["timeout", "retry", "breaker"]
 LimitState = Literal["accepted", "rejected"]
@@ -158,12 +158,6 @@ def remove_notes(space: int, user: str | None, before: datetime | None) -> Trans
 def limits() -> Transaction[list[LimitRow]]:
     """All answers to proposals."""
     return select(LimitRow, "tool_limits", "ORDER BY tool_name, kind")
-
-
-def limit_of(tool: str, kind: str) -> Transaction[LimitRow | None]:
-    """The answer to a proposal; None: there is none."""
-    where = "WHERE tool_name = :tool AND kind = :kind"
-    return select_one(LimitRow, "tool_limits", where, {"tool": tool, "kind": kind})
 
 
 def decide(row: LimitRow) -> Transaction[None]:

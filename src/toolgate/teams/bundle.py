@@ -35,7 +35,7 @@ Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an organisation says of one version of its tools."""
+    """One version of an organisation's tools: its files by hash, and its terms."""
 
     format: str
     org_id: str

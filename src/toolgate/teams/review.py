@@ -98,12 +98,12 @@ class TeamTool(NamedTuple):
 
 
 class Reviewer(NamedTuple):
-    """What a review needs to know of this installation."""
+    """Shows rows of the record to a person, by the settings of this installation."""
 
     rules: DefinitionRules
     secrets_of: Callable[[Entry], list[str]]
     problem_of: Callable[[str], str | None]
-    """Why a tool of this name can't be used."""
+    """The reason why a tool of this name can't be used."""
     may_enforce: bool
     is_live: Callable[[str], bool]
 
