@@ -109,6 +109,23 @@ async def test_a_secret_goes_to_no_tool_that_the_settings_do_not_name(monkeypatc
     assert service.asked == []
 
 
+async def test_the_credential_of_a_tool_is_put_into_none_of_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is told to would write it into an issue that everybody reads."""
+    monkeypatch.setenv("TOOLGATE_SECRET_KEY", "k-123456789")
+    body = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    given = document({"/issues": {"post": {"operationId": "create", "requestBody": body}}})
+    use = {"KEY": [{"tool": "pets_create", "tenant": "*", "source": "openapi"}]}
+    async with serving(Said(200, {}), secrets={"use": use}) as (app, service):
+        await app.servers.accept((await add(app, given, server=service.url, secrets={"bearer": "KEY"})).waiting)
+        for written in ("{{secret:KEY}}", "so: {{ secret:key }}"):
+            error = failed(await app.invoke("pets_create", {"body": {"title": written}}), "PERMISSION_DENIED")
+            assert "may not be put into its arguments" in error.message
+        assert service.asked == []
+        assert (await app.invoke("pets_create", {"body": {"title": "plain"}})).ok
+    assert service.asked[0].headers["authorization"] == "Bearer k-123456789"
+    assert service.asked[0].json == {"title": "plain"}
+
+
 @pytest.mark.parametrize(
     ("scheme", "header", "query"),
     [
