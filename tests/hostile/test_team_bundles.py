@@ -318,6 +318,13 @@ async def test_links_folders_and_other_files_are_not_packed(org: Organisation) -
     assert org.pack()
 
 
+async def test_who_packs_a_wrong_tool_is_told_where_to_correct_it(org: Organisation) -> None:
+    (org.tools / "bad.yml").write_text("name: bad\nparameters: {}\n")
+    with pytest.raises(BundleRefused, match=r"bad\.yml") as caught:
+        org.pack()
+    assert caught.value.suggestion == f"Correct it in {org.tools}, and pack again."
+
+
 async def test_a_key_file_is_not_overwritten_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     made = create_key(tmp_path / "k.key")
     assert made.file.stat().st_mode & 0o077 == 0

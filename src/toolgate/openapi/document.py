@@ -16,6 +16,7 @@ from toolgate.yamltext import YamlError, read_yaml
 MAX_DOCUMENT_BYTES = 33_554_432
 MAX_YAML_DOCUMENT_BYTES = 4_194_304
 MAX_OPERATIONS = 5_000
+MAX_PLACE_CHARS = 200
 MAX_REFERENCES = 32
 """References that lead to each other."""
 INDEX = re.compile(r"[0-9]{1,9}")
@@ -26,7 +27,7 @@ class DocumentError(ToolgateError):
     """The OpenAPI document cannot be used."""
 
     def __init__(self, place: str, why: str, *, suggestion: str | None = None) -> None:
-        self.why = f"{printable(place)[:200]}: {why}" if place else why
+        self.why = f"{place[:MAX_PLACE_CHARS].encode('unicode_escape').decode()}: {why}" if place else why
         super().__init__(f"The OpenAPI document is refused: {self.why}.", suggestion=suggestion)
 
 
