@@ -70,13 +70,13 @@ async def test_a_bundle_signed_by_somebody_else_is_refused(app: App, org: Organi
 async def test_a_manifest_that_was_changed_after_it_was_signed_is_refused(app: App, org: Organisation) -> None:
     document = json.loads(org.pack())
     document["manifest"] = document["manifest"].replace('"version":6', '"version":7')
-    await is_refused(app, json.dumps(document).encode(), "not signed")
+    await is_refused(app, json.dumps(document).encode(), "does not fit its manifest")
 
 
 async def test_the_signature_of_an_audit_head_is_none_of_a_bundle(app: App, org: Organisation) -> None:
     document = json.loads(org.pack())
     document["signature"] = KeyFile(org.key.file).sign(document["manifest"].encode()).hex()
-    await is_refused(app, json.dumps(document).encode(), "not signed")
+    await is_refused(app, json.dumps(document).encode(), "does not fit its manifest")
 
 
 async def test_the_bundle_of_another_organisation_is_refused(app: App, org: Organisation) -> None:
