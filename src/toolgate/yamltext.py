@@ -72,8 +72,9 @@ class YamlDocument(NamedTuple):
         return self.positions.get(path)
 
 
-def read_yaml(content: bytes, max_bytes: int = MAX_YAML_BYTES) -> YamlDocument:
-    """Reads the one document of a YAML file; YamlError says where it is wrong."""
+def read_yaml(content: bytes, max_bytes: int = MAX_YAML_BYTES, *, number_keys: bool = False) -> YamlDocument:
+    """Reads the one document of a YAML file; YamlError says where it is wrong. `number_keys`: a key that is a number is read
+    as the text that it is written as, for formats whose keys people often leave unquoted."""
     if len(content) > max_bytes:
         raise YamlError(f"it has more than {max_bytes:,} bytes")
     text = _decoded(content)
@@ -82,7 +83,7 @@ def read_yaml(content: bytes, max_bytes: int = MAX_YAML_BYTES) -> YamlDocument:
         raise YamlError(
             f"it holds the character U+{ord(found[0]):04X}, which cannot be seen: remove it", _at(text, found.start())
         )
-    return _Builder(YAML_WEIGHT_FACTOR * max_bytes).build(_events(text))
+    return _Builder(YAML_WEIGHT_FACTOR * max_bytes, number_keys=number_keys).build(_events(text))
 
 
 def _decoded(content: bytes) -> str:
@@ -162,8 +163,9 @@ class _Value(NamedTuple):
 class _Builder:
     """Puts a document together from events. Nothing here calls itself, so depth costs no stack."""
 
-    def __init__(self, max_weight: int) -> None:
+    def __init__(self, max_weight: int, *, number_keys: bool) -> None:
         self._max_weight = max_weight
+        self._number_keys = number_keys
         self._stack: list[_Open] = []
         self._weight = 0
         self._anchors: dict[str, _Value] = {}
@@ -207,7 +209,8 @@ class _Builder:
         if isinstance(value, str) and "\0" in value:
             raise YamlError("it holds a NUL character", position)
         if self._wants_key():
-            self._take_key(value, position)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            self._take_key(event.value if is_number and self._number_keys else value, position)
             return
         if event.style == "|":
             self._blocks[self._path()] = position.line + 1

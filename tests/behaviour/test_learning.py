@@ -263,6 +263,25 @@ async def test_tools_that_did_similar_tasks_are_recommended_within_the_tenant(
     assert await app.learning.recommend(query, actor=EVE) == []
 
 
+@pytest.mark.parametrize("by", ["meaning", "words"])
+async def test_a_user_recalls_their_own_note_however_many_alike_others_keep(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "words":
+        monkeypatch.setattr(past_tasks, "is_installed", lambda _extra: False)
+    monkeypatch.setattr(past_tasks, "NEAREST", 3)
+    monkeypatch.setattr(past_tasks, "MAX_WORD_NOTES", 3)
+    odd = Actor("acme", user="o'b\\' or user != '")
+    async with memory_app() as app:
+        await app.learning.remember("the tax of an order is part of its total price", actor=odd)
+        for number in range(5):
+            await app.learning.remember(f"the total price of order {number}", actor=ANN)
+        assert [one.text for one in await app.learning.recall("the total price of an order", actor=odd)] == [
+            "the tax of an order is part of its total price"
+        ]
+        assert len(await app.learning.recall("the total price of an order", actor=ANN)) == 3
+
+
 @pytest.mark.requirement("POL-7")
 async def test_the_report_of_a_user_does_not_tell_which_hidden_tools_there_are(app: App) -> None:
     """A user may call any name: what others' calls of it taught is no answer to whether there is such a tool."""

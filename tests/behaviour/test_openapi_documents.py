@@ -78,9 +78,9 @@ async def test_the_document_of_a_real_service_becomes_tools_and_calls_go_out_rig
         added = await add(app, content, "github", server=service.url, secrets={"bearer": "GITHUB_TOKEN"})
         assert time.perf_counter() - began < 60
         assert len(added.waiting) == 1_222
-        assert [problem.where for problem in added.problems] == [
-            "github, POST /repos/{owner}/{repo}/releases/{release_id}/assets"
-        ]
+        (problem,) = added.problems
+        assert problem.where == "github, POST /repos/{owner}/{repo}/releases/{release_id}/assets"
+        assert problem.why.endswith("/assets.post.servers: it is on another server than the document's")
         failed(await app.invoke(wanted[0], {"owner": "o", "repo": "r"}), "TOOL_NOT_FOUND")
         assert len(await app.servers.accept(one for one in added.waiting if one.name in wanted)) == 4
         assert {tool.name for tool in await app.tools.list(source="openapi")} == {*wanted}
@@ -107,6 +107,23 @@ async def test_a_secret_goes_to_no_tool_that_the_settings_do_not_name(monkeypatc
         error = failed(await app.invoke("pets_listPets", {}), "PERMISSION_DENIED")
     assert "source: openapi" in error.suggestion
     assert service.asked == []
+
+
+async def test_the_credential_of_a_tool_is_put_into_none_of_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is told to would write it into an issue that everybody reads."""
+    monkeypatch.setenv("TOOLGATE_SECRET_KEY", "k-123456789")
+    body = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    given = document({"/issues": {"post": {"operationId": "create", "requestBody": body}}})
+    use = {"KEY": [{"tool": "pets_create", "tenant": "*", "source": "openapi"}]}
+    async with serving(Said(200, {}), secrets={"use": use}) as (app, service):
+        await app.servers.accept((await add(app, given, server=service.url, secrets={"bearer": "KEY"})).waiting)
+        for written in ("{{secret:KEY}}", "so: {{ secret:key }}"):
+            error = failed(await app.invoke("pets_create", {"body": {"title": written}}), "PERMISSION_DENIED")
+            assert "may not be put into its arguments" in error.message
+        assert service.asked == []
+        assert (await app.invoke("pets_create", {"body": {"title": "plain"}})).ok
+    assert service.asked[0].headers["authorization"] == "Bearer k-123456789"
+    assert service.asked[0].json == {"title": "plain"}
 
 
 @pytest.mark.parametrize(
@@ -185,6 +202,8 @@ async def test_what_changes_waits_with_its_difference_and_what_is_gone_is_gone(d
         (document({"/x": get("x")}, servers=[{"url": "https://{host}/"}]), "variable"),
         (document({"/x": get("x")}, servers=[]), "--server"),
         (document({"/x": get("x", servers=[{"url": "https://evil.example"}])}), "another server"),
+        (document({"/x": get("x", servers=[{"url": "//evil.example/v1"}])}), "another server"),
+        (document({"/x": get("x", servers=[{"url": "https://api.example.com@evil.example"}])}), "another server"),
         (b'{"openapi":"3.0.0","paths":{"/x":' + b'{"a":' * 200 + b"1" + b"}" * 200 + b"}}", "levels deep"),
         (b" " * 33_554_433, "bytes"),
         (document({"/x": get("x", {"$ref": "#/servers/" + "9" * 5_000})}), "not there"),
@@ -220,6 +239,30 @@ async def test_a_server_whose_url_is_none_is_refused_in_words() -> None:
     async with serving(Said(200, document({"/x": get("x")}, servers=[{"url": "//["}]))) as (app, web):
         with pytest.raises(DocumentError, match="not valid"):
             await app.openapi.add("pets", f"{web.url}/openapi.json")
+
+
+@pytest.mark.parametrize(
+    ("own", "url"),
+    [
+        ("https://api.example.com/v2/", "https://api.example.com/v2/x"),
+        ("/v2", "https://api.example.com/v2/x"),
+        ("beta", "https://api.example.com/v1/beta/x"),
+        ("https://{where}.example.com/v3", "https://api.example.com/v3/x"),
+    ],
+)
+@pytest.mark.parametrize("of_path", [True, False])
+async def test_an_operation_with_a_base_of_its_own_on_the_same_host_is_sent_there(own: str, url: str, of_path: bool) -> None:
+    servers = [{"url": own, "variables": {"where": {"default": "api"}}}]
+    item = {**get("x"), "servers": servers} if of_path else get("x", servers=servers)
+    async with memory_app() as app:
+        (one,) = (await add(app, document({"/x": item}))).waiting
+    assert one.found["http"]["url"] == url
+
+
+async def test_whoever_accepts_an_operation_is_shown_where_it_sends_to_and_with_which_secret() -> None:
+    async with memory_app() as app:
+        shown = (await add(app, PETS, secrets={"bearer": "KEY"})).waiting[1].brief()
+    assert "sends GET to https://api.example.com/v1/pets/{id}, with the secret KEY" in shown
 
 
 async def test_invisible_characters_of_a_schema_reach_no_model() -> None:
@@ -322,7 +365,11 @@ openapi: 3.1.0
 info: {title: Pets, version: "1"}
 servers: [{url: "https://{where}.example.com", variables: {where: {default: api}}}]
 paths:
-  /pets: {get: {operationId: listPets}, delete: {}}
+  /pets:
+    get: {operationId: listPets}
+    delete:
+      responses:
+        204: {description: Removed.}
 """
     async with memory_app() as app:
         added = await add(app, given, operations=["DELETE /*"])

@@ -226,6 +226,21 @@ async def test_a_suggestion_for_one_persona_leaves_the_others_as_they_are() -> N
         assert (await app.invoke("probe", actor=ann)).ok
 
 
+@pytest.mark.parametrize("persona", [None, "analyst"])
+async def test_a_suggestion_gives_back_nothing_that_an_allow_list_took_away(persona: str | None) -> None:
+    ann = Actor("acme", "analyst", "ann")
+    async with memory_app() as app:
+        app.tools.register_many([made(name) for name in NAMES])
+        for name in ("probe", "refund"):
+            await app.invoke(name, actor=ann)
+        await app.policy.set_allow_list("acme", {"personas": {"analyst": ["probe", "tidy"]}})
+        found = await app.policy.suggest(tenant="acme", persona=persona)
+        assert found.data["tenant_tool_allow"]["acme"]["personas"] == {"analyst": ["probe"]}
+        use = use_of(found.personas, "acme", "analyst")
+        assert ([one.tool for one in use.used], [one.tool for one in use.removed]) == (["probe"], ["refund"])
+        assert (await app.policy.replay(data=found.data)).newly_allowed == 0
+
+
 async def test_tools_that_the_organisation_enforces_stay_whatever_the_list_says() -> None:
     async with memory_app(enforcement={"enforced_tools": ["echo"]}) as app:
         await app.policy.set_allow_list("acme", {"personas": {"analyst": []}})
@@ -431,7 +446,7 @@ VALUES: st.SearchStrategy[Any] = st.one_of(
 @given(value=VALUES)
 def test_rules_on_arguments_say_the_same_on_both_engines(opa: Opa, value: Any) -> None:
     rules = [ArgumentRule("look", "env", ("staging", 1, None), None, 60), ArgumentRule("look", 'pa"th', (), "/reports/", 60)]
-    text = with_argument_rules(default_policy(), [PersonaUse("acme", None, [], [], 0, [], rules)])
+    text = with_argument_rules(default_policy(), [PersonaUse("acme", None, [], [], 0, [], [], rules)])
     assert text is not None
     documents = candidate({("acme", None): {"look"}})
     embedded = EmbeddedRego(text)

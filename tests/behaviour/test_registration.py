@@ -417,6 +417,20 @@ async def test_an_agent_without_the_right_is_refused_before_anybody_is_asked() -
         assert asked == []
 
 
+async def test_nobody_learns_of_a_hidden_tool_by_having_it_removed() -> None:
+    async with builders() as app:
+        await app.tools.add_dynamic(REVERSE, BUILDER)
+        for name in ("reverse_text", "echo"):
+            await app.tools.set_enabled(name, False, persona="intern", actor=BUILDER)
+        for name in ("reverse_text", "echo", "no_such_tool"):
+            outcome = await app.invoke("unregister_tool", {"name": name}, actor=INTERN)
+            assert outcome.error is not None
+            assert outcome.error.code == "TOOL_NOT_FOUND"
+            assert outcome.error.message.replace(name, "NAME") == "There is no tool named 'NAME'."
+        await app.tools.set_enabled("reverse_text", False, actor=BUILDER)
+        await app.tools.remove_dynamic("reverse_text", BUILDER)
+
+
 async def test_names_in_a_definition_are_no_paths_or_commands_and_no_secret_is_put_into_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -213,7 +213,10 @@ async def test_an_enforced_tool_cannot_be_disabled_where_the_operator_lets_the_o
         assert not app.tools.is_enforced("scan")
     async with member(tmp_path / "b", "memory://", org) as app:
         await app.teams.add(bundle)
-        await app.teams.accept(await app.teams.waiting())
+        (waiting,) = await app.teams.waiting()
+        assert not any("nobody can disable" in words for words in waiting.consequences())
+        assert any("teams.may_enforce is off" in words for words in waiting.consequences())
+        await app.teams.accept([waiting])
         await app.tools.disable("scan")
         assert await words_of(app, "scan") == "TOOL_NOT_FOUND"
 

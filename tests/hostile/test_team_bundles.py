@@ -70,13 +70,13 @@ async def test_a_bundle_signed_by_somebody_else_is_refused(app: App, org: Organi
 async def test_a_manifest_that_was_changed_after_it_was_signed_is_refused(app: App, org: Organisation) -> None:
     document = json.loads(org.pack())
     document["manifest"] = document["manifest"].replace('"version":6', '"version":7')
-    await is_refused(app, json.dumps(document).encode(), "not signed")
+    await is_refused(app, json.dumps(document).encode(), "does not fit its manifest")
 
 
 async def test_the_signature_of_an_audit_head_is_none_of_a_bundle(app: App, org: Organisation) -> None:
     document = json.loads(org.pack())
     document["signature"] = KeyFile(org.key.file).sign(document["manifest"].encode()).hex()
-    await is_refused(app, json.dumps(document).encode(), "not signed")
+    await is_refused(app, json.dumps(document).encode(), "does not fit its manifest")
 
 
 async def test_the_bundle_of_another_organisation_is_refused(app: App, org: Organisation) -> None:
@@ -316,6 +316,13 @@ async def test_links_folders_and_other_files_are_not_packed(org: Organisation) -
             org.pack()
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     assert org.pack()
+
+
+async def test_who_packs_a_wrong_tool_is_told_where_to_correct_it(org: Organisation) -> None:
+    (org.tools / "bad.yml").write_text("name: bad\nparameters: {}\n")
+    with pytest.raises(BundleRefused, match=r"bad\.yml") as caught:
+        org.pack()
+    assert caught.value.suggestion == f"Correct it in {org.tools}, and pack again."
 
 
 async def test_a_key_file_is_not_overwritten_and_only_its_owner_reads_it(tmp_path: Path) -> None:

@@ -4,25 +4,24 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from toolgate.app.facets import Facet
 from toolgate.errors import InvalidInput, ToolgateError
 from toolgate.learning import outbound
 from toolgate.learning.feedback import Feedback, FeedbackDesk
 from toolgate.learning.outbound import Outbound
-from toolgate.learning.outcome_factors import factor, factors, reliability
+from toolgate.learning.outcome_factors import factors
 from toolgate.learning.past_tasks import PastTasks, checked_tags
 from toolgate.learning.proposals import Proposal, Seen, proposals
 from toolgate.learning.recommendations import PastTask, Recommendation, past_tasks, recommendations
 from toolgate.learning.refusal import FeedbackRefused
+from toolgate.learning.tool_reports import ToolReport, durations, report
 from toolgate.model import LOCAL, Actor, Outcome
 from toolgate.store import call_counts, call_statistics, tool_outcomes
 from toolgate.store import learning as table
 from toolgate.store.call_counts import CountFilter
-from toolgate.store.database import Transaction
 from toolgate.store.learning import FeedbackRow, LimitRow, LimitState
-from toolgate.store.tool_outcomes import OutcomeRow
 from toolgate.tasks import repeat, start_task, stop_tasks, uninterrupted
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ REFRESH_SECONDS = 2.0
 SEARCH_ROWS = 300
 """Rows of the log that a search counts at most, if nobody has yet."""
 MAX_TENANTS = 1_000
-MAX_REPORTED = 100
 MAX_FOUND = 50
 REPORT_DAYS = timedelta(days=30)
 FORGET_SECONDS = 3_600.0
@@ -42,27 +40,8 @@ FORGET_SECONDS = 3_600.0
 logger = logging.getLogger("toolgate.learning")
 
 
-class ToolReport(NamedTuple):
-    """How a tool did in a tenant."""
-
-    tool: str
-    calls: int
-    successes: int
-    failures: int
-    """Calls that failed or took too long; denied ones say nothing about the tool."""
-    nano: int
-    percentiles: tuple[float | None, ...]
-    """Milliseconds within which half, 95 % and 99 % of its calls ended."""
-    reasons: tuple[tuple[str, int], ...]
-    """Error codes, the most frequent first."""
-    reliability: float | None
-    """The share of its next calls that is expected to succeed; None: of all tenants together it is not known."""
-    factor: float | None
-    """The factor by which it is moved in searches."""
-
-
 class LearningParts:
-    """What an App learns with: the parts behind `app.learning`."""
+    """The parts behind `app.learning`."""
 
     def __init__(self, parts: "Parts") -> None:
         settings = parts.settings.learning
@@ -142,12 +121,12 @@ def _size_of(outcome: Outcome) -> int | None:
 
 
 def make_learning(parts: "Parts") -> LearningParts:
-    """What an App learns with; it is not started."""
+    """Makes the parts behind `app.learning`; they are not started."""
     return LearningParts(parts)
 
 
 class LearningFacet(Facet):
-    """What follows from past calls. Nothing of it crosses tenants, and none of it adds a tool to what an actor may use."""
+    """The consequences of past calls. Nothing of it crosses tenants, and none of it adds a tool to what an actor may use."""
 
     @property
     def by_meaning(self) -> bool:
@@ -198,11 +177,11 @@ class LearningFacet(Facet):
         users of the tenant. Raises `InvalidInput`."""
         actor, learning = actor or LOCAL, self._parts.learning
         _check_limit(limit)
-        found = await learning.tasks.similar(actor, query)
+        found = await learning.tasks.similar(actor, query, user=None if all_users else actor.user)
         learning.outbound.send(outbound.RECALL, {
             "query": await self._parts.checks.masked_text(query), "limit": limit, **_owner(actor),
         })  # fmt: skip
-        return past_tasks(found, None if all_users else actor.user, await self._names(actor), limit)
+        return past_tasks(found, await self._names(actor), limit)
 
     async def recommend(self, task: str, *, limit: int = 5, actor: Actor | None = None) -> list[Recommendation]:
         """Gives the tools that succeeded with similar tasks of anybody in the tenant, of those that the actor may see.
@@ -220,7 +199,7 @@ class LearningFacet(Facet):
         now = self._parts.now()
         period = call_counts.whole_days(since or now - REPORT_DAYS, now)
         return await self._parts.store.read(
-            _report(CountFilter(tenant=tenant, tool=tool, user=user), period, int(now.timestamp()))
+            report(CountFilter(tenant=tenant, tool=tool, user=user), period, int(now.timestamp()))
         )
 
     async def said(
@@ -251,7 +230,7 @@ class LearningFacet(Facet):
         period = call_counts.whole_days(now - REPORT_DAYS, now)
         outcomes = {row.tool_name: row for row in await parts.store.read(tool_outcomes.of_all_tenants())}
         seen = {
-            tool: Seen(await parts.store.read(_durations(tool, period)), row.aged(int(now.timestamp())))
+            tool: Seen(await parts.store.read(durations(tool, period)), row.aged(int(now.timestamp())))
             for tool, row in outcomes.items()
         }
         return proposals(seen, declared, await parts.store.read(table.limits()))
@@ -295,56 +274,3 @@ def _owner(actor: Actor) -> dict[str, Any]:
 def _check_limit(limit: int) -> None:
     if not 1 <= limit <= MAX_FOUND:
         raise InvalidInput(f"limit is from 1 to {MAX_FOUND}.")
-
-
-def _durations(tool: str, period: tuple[int, int]) -> Transaction[list[list[int]]]:
-    """The calls of a tool that ran, by slot, of each tenant that made some."""
-    found: list[list[int]] = []
-    for tenant in (yield from call_counts.tenants()):
-        found += (yield from call_counts.durations(CountFilter(tenant=tenant, tool=tool), *period)).values()
-    return found
-
-
-def _report(wanted: CountFilter, period: tuple[int, int], at: int) -> Transaction[list[ToolReport]]:
-    by_tool: dict[str, list[call_counts.CallCount]] = {}
-    for one in (yield from call_counts.counts(wanted, *period, by="tool")):
-        by_tool.setdefault(one.name, []).append(one)
-    rows = [] if wanted.tenant is None else (yield from tool_outcomes.of_tenant(wanted.tenant))
-    outcomes = {row.tool_name: row.aged(at) for row in rows}
-    most = sorted(by_tool, key=lambda name: -sum(one.ran for one in by_tool[name]))[:MAX_REPORTED]
-    found = []
-    for name in most:
-        of_tool = wanted._replace(tool=name)
-        slots = (yield from call_counts.durations(of_tool, *period)).get(0, [])
-        codes: dict[str, int] = {}
-        for one in (yield from call_counts.counts(of_tool, *period, by="code")):
-            if one.name and one.status in ("failure", "timeout"):
-                codes[one.name] = codes.get(one.name, 0) + one.calls
-        # What all users' calls taught is told to a user who had the tool run: others would learn that there is such a tool.
-        known = outcomes.get(name) if wanted.user is None or any(slots) else None
-        found.append(_tool_report(name, by_tool[name], slots, codes, known))
-    return sorted(found, key=lambda one: (_share(one), one.tool))
-
-
-def _tool_report(
-    tool: str,
-    counted: Sequence[call_counts.CallCount],
-    slots: Sequence[int],
-    codes: Mapping[str, int],
-    row: OutcomeRow | None,
-) -> ToolReport:
-    by_status: dict[str, int] = {}
-    for one in counted:
-        by_status[one.status] = by_status.get(one.status, 0) + one.calls
-    return ToolReport(
-        tool, sum(by_status.values()), by_status.get("success", 0),
-        by_status.get("failure", 0) + by_status.get("timeout", 0), sum(one.nano for one in counted),
-        tuple(call_statistics.percentile(slots, share) for share in (0.5, 0.95, 0.99)),
-        tuple(sorted(codes.items(), key=lambda item: (-item[1], item[0]))),
-        None if row is None else reliability(row.good, row.bad), None if row is None else factor(row.good, row.bad),
-    )  # fmt: skip
-
-
-def _share(one: ToolReport) -> float:
-    """The part of the calls that ended well; of a tool without any, 1."""
-    return one.successes / (one.successes + one.failures) if one.successes + one.failures else 1.0

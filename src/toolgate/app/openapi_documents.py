@@ -14,7 +14,7 @@ from toolgate.model import LOCAL, Actor
 from toolgate.model.http_endpoint import SECRET
 from toolgate.openapi.catalog import OpenApiTools
 from toolgate.openapi.document import MAX_DOCUMENT_BYTES, Document, DocumentError, read_document
-from toolgate.openapi.operations import DocumentSettings
+from toolgate.openapi.document_settings import DocumentSettings
 from toolgate.openapi.records import OpenApiRow
 from toolgate.registry.catalog import ToolProblem
 from toolgate.tasks import uninterrupted
@@ -194,7 +194,7 @@ class OpenApiFacet(CallableFacet):
 
 
 def make_openapi_tools(parts: "Parts") -> OpenApiTools:
-    """What takes accepted operations into the catalog."""
+    """Makes the object that takes accepted operations into the catalog."""
     return OpenApiTools(
         parts.store,
         parts.catalog,

@@ -86,6 +86,9 @@ async def _uses(
         rows = by_persona[persona]
         used = [ToolUse(one.tool, one.used, _day(one.last)) for one in rows if one.used and one.last is not None]
         used.sort(key=lambda use: (-use.calls, use.tool))
+        listed = parts.policy.data.listed(tenant, persona)
+        removed = [] if listed is None else [use for use in used if use.tool not in listed]
+        used = [use for use in used if use not in removed]
         names, last = {use.tool for use in used}, {one.tool: one.last for one in rows}
         unused = sorted(set(await _permitted(parts, tenant, persona)) - names)
         yield PersonaUse(
@@ -94,6 +97,7 @@ async def _uses(
             len(unused),
             sorted((StoppedTool(one.tool, one.stopped) for one in rows if one.stopped and not one.used),
                    key=lambda one: (-one.calls, one.tool)),
+            removed,
             arguments.rules(tenant, persona, sorted(names)),
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import orjson
 from msgspec.structs import replace as replaced
 
 from toolgate.app.kept_names import why_kept
-from toolgate.errors import CallError, DefinitionError, Denied, Failed, Fault, ToolgateError
+from toolgate.errors import CallError, DefinitionError, Denied, Failed, Fault, InvalidInput, ToolgateError
 from toolgate.mcp.client.model import Target
 from toolgate.mcp.endpoints import server_of
 from toolgate.mcp.pins import cleaned
@@ -108,13 +108,22 @@ class Registration:
         return tool
 
     async def check_removal(self, name: str, actors: Sequence[Actor], *, by_operator: bool = False) -> Tool:
-        """Gives the tool that may be removed."""
+        """Gives the tool that may be removed. One that is hidden from an actor who may not remove it looks missing."""
         tenant = actors[0].tenant
         tool = self._parts.catalog.resolve(name, tenant).tool
-        if tool.source != "dynamic" or tool.tenant != tenant:
-            raise DefinitionError(name, [Fault("source", f"a tool of source {tool.source} is removed where it comes from")])
-        if not by_operator:
-            await self._may(name, actors, "tool.removal_denied")
+        try:
+            if tool.source != "dynamic" or tool.tenant != tenant:
+                raise InvalidInput(
+                    f"{name} was not registered at run time: its source is {tool.source}.",
+                    suggestion=f"It is removed where it comes from; `toolgate tools disable {name}` hides it.",
+                )
+            if not by_operator:
+                await self._may(name, actors, "tool.removal_denied")
+        except (InvalidInput, Denied):
+            seen = [await self._parts.permitted.find(name, actor) for actor in actors]
+            if not by_operator and None in seen:
+                raise self._parts.catalog.missing(name) from None
+            raise
         return tool
 
     @uninterrupted

@@ -18,7 +18,6 @@ from toolgate.app.argument_origins import ArgumentOrigins
 from toolgate.app.attention import AttentionItem
 from toolgate.app.events import EventListener
 from toolgate.app.file_differences import FileDifference
-from toolgate.app.learning import ToolReport
 from toolgate.app.log_tail import LogEvent
 from toolgate.app.openapi_documents import AddedDocument, DocumentStatus
 from toolgate.app.secrets import CredentialTest, SecretSource
@@ -49,6 +48,7 @@ from toolgate.jobs.schedules import CronTimes, Schedule, ScheduleState
 from toolgate.learning.feedback import Feedback
 from toolgate.learning.proposals import Proposal
 from toolgate.learning.recommendations import PastTask, Recommendation
+from toolgate.learning.tool_reports import ToolReport
 from toolgate.mcp.definitions import Comparison, DefinitionPin
 from toolgate.mcp.import_files import ImportedServer
 from toolgate.mcp.pins import AcceptedItems
@@ -782,7 +782,7 @@ class SyncStatisticsFacet:
         """Counts rows in the background while inside `with`: in small steps, and slowly while calls are made."""
 
 class SyncLearningFacet:
-    """What follows from past calls. Nothing of it crosses tenants, and none of it adds a tool to what an actor may use."""
+    """The consequences of past calls. Nothing of it crosses tenants, and none of it adds a tool to what an actor may use."""
 
     @property
     def by_meaning(self) -> bool:

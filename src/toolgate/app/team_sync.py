@@ -33,7 +33,7 @@ logger = logging.getLogger("toolgate.teams")
 
 
 class ReceivedBundle(NamedTuple):
-    """What a bundle brought."""
+    """The changes that a bundle brought."""
 
     version: int
     is_new: bool

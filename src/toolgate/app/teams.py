@@ -42,7 +42,7 @@ class TeamStatus(NamedTuple):
     tried_at: datetime | None
     """The last look for a newer one."""
     failure: str | None
-    """Why that look gave nothing."""
+    """The reason why that look gave nothing."""
     live: int
     waiting: int
     refuses_local_tools: bool

@@ -307,8 +307,8 @@ class ToolsFacet(CallableFacet):
     async def remove_dynamic(self, name: str, actor: Actor | None = None, *, by_operator: bool = False) -> Tool:
         """Removes a tool of the actor's tenant that was registered at run time, at once and in every process.
 
-        Raises `CallError`: TOOL_NOT_FOUND, or PERMISSION_DENIED without the permission tool.enable; `DefinitionError` for
-        a tool of another source.
+        Raises `CallError`: TOOL_NOT_FOUND, also for a tool that is hidden from the actor, PERMISSION_DENIED without the
+        permission tool.enable, or INVALID_INPUT for a tool of another source.
         """
         return await self._parts.registration.remove(name, (actor or LOCAL,), by_operator=by_operator)
 

@@ -70,6 +70,7 @@ def _say_persona(one: PersonaUse) -> None:
         say("  made no call that ran: nothing is suggested as allowed.")
     rows = [["used", use.tool, f"{use.calls:,}", f"{use.last}"] for use in one.used[:SHOWN_TOOLS]]
     rows += [["stopped", each.tool, f"{each.calls:,}", ""] for each in one.stopped[:SHOWN_TOOLS]]
+    rows += [["removed", use.tool, f"{use.calls:,}", f"{use.last}"] for use in one.removed[:SHOWN_TOOLS]]
     if one.used:
         rows += [
             ["unused", each.tool, "0", "never" if each.last is None else f"{each.last}"] for each in one.unused[:SHOWN_TOOLS]

@@ -36,7 +36,7 @@ HOUR = timedelta(hours=1)
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user says about a tool, or about one call of it."""
+    """The words of a user about a tool, or about one call of it."""
 
     tool_name: str
     success: bool
@@ -45,7 +45,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
     """From 0 to 1."""
     comment: str | None = None
     task: str | None = None
-    """What the tool was used for, kept to recommend it for similar tasks."""
+    """The task that the tool was used for, kept to recommend it for similar ones."""
     duration_ms: float | None = None
     args_hash: str | None = None
     response_size: int | None = None

@@ -20,6 +20,7 @@ from toolgate.embeddings import Embedder
 from toolgate.errors import Denied, InvalidInput
 from toolgate.extras import is_installed
 from toolgate.memory import Memory
+from toolgate.memory.conditions import quoted_text
 from toolgate.memory.matrix_index import FLOAT_BYTES
 from toolgate.model import Actor
 from toolgate.settings.learning import LearningSettings
@@ -122,13 +123,15 @@ class PastTasks:
             raise Denied("CAPACITY_EXCEEDED", str(full), suggestion="`toolgate learning forget` makes room.") from None
         return note.id
 
-    async def similar(self, actor: Actor, text: str) -> list[SimilarNote]:
-        """Finds what is like a text among all that is kept in the actor's tenant, the most similar first."""
+    async def similar(self, actor: Actor, text: str, *, user: str | None = None) -> list[SimilarNote]:
+        """Finds what is like a text among all that is kept in the actor's tenant, or that one user gave, the most similar
+        first. The user is part of the search: of what all gave, only the nearest are looked at, which may all be others'."""
         text = checked_text(text, MAX_TASK_CHARS, "query")
         if not self.by_meaning:
-            return await self._by_words(actor.tenant, text)
+            return await self._by_words(actor.tenant, text, user)
         owner = _SpaceOwner(actor.tenant, SPACE, actor.user)
-        found = await self._memory.load(owner, text, threshold=MIN_SCORE, limit=NEAREST)
+        given = None if user is None else f"user == {quoted_text(user)}"
+        found = await self._memory.load(owner, text, threshold=MIN_SCORE, limit=NEAREST, condition=given)
         return [_similar(one.id, one.text, one.score, one.metadata, one.created_at) for one in found]
 
     async def forget(self, tenant: str | None, user: str | None, before: datetime | None) -> int:
@@ -153,11 +156,11 @@ class PastTasks:
             oldest = own[: len(own) - MAX_USER_NOTES + 1]
             await self._store.transact(memories.remove(space.id, "seq", oldest))
 
-    async def _by_words(self, tenant: str, text: str) -> list[SimilarNote]:
+    async def _by_words(self, tenant: str, text: str, user: str | None) -> list[SimilarNote]:
         space = await self._store.read(memories.space_of(tenant, SPACE))
         if space is None:
             return []
-        rows = await self._store.read(table.latest_notes(space.id, MAX_WORD_NOTES))
+        rows = await self._store.read(table.latest_notes(space.id, user, MAX_WORD_NOTES))
         return await to_thread(_ranked, text, rows)
 
 

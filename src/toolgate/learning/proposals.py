@@ -49,7 +49,7 @@ class Proposal(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What was seen of a tool."""
+    """The durations and outcomes of a tool's calls."""
 
     durations: Sequence[Sequence[int]]
     """Calls that ran, by slot, of each tenant."""

@@ -9,7 +9,7 @@ from toolgate.learning.past_tasks import SimilarNote
 
 
 class ToolRecord(NamedTuple):
-    """How often a tool did what it was used for."""
+    """Counts of the tasks that a tool did, and of those that it did not."""
 
     tool: str
     successes: int
@@ -37,13 +37,11 @@ class Recommendation(NamedTuple):
     failures: int
 
 
-def past_tasks(found: Iterable[SimilarNote], user: str | None, names: frozenset[str], limit: int) -> list[PastTask]:
-    """The tasks and notes that a user gave, or that anybody did if `user` is None; each text once. Of the tools, those that
-    are among the names."""
+def past_tasks(found: Iterable[SimilarNote], names: frozenset[str], limit: int) -> list[PastTask]:
+    """The tasks and notes that were found, each text once. Of the tools, those that are among the names."""
     grouped: dict[str, list[SimilarNote]] = defaultdict(list)
     for one in found:
-        if user is None or one.user == user:
-            grouped[one.text].append(one)
+        grouped[one.text].append(one)
     return [
         PastTask(text, notes[0].score, notes[0].kind, notes[0].tags, _records(notes, names), notes[0].created_at)
         for text, notes in list(grouped.items())[:limit]

@@ -16,6 +16,7 @@ from toolgate.mcp.pins import DEFINITION_SHAPES, INVISIBLE, label, word_for
 SHOWN_FIELDS = (*dict.fromkeys(field for shape in DEFINITION_SHAPES.values() for field in shape.pinned), "http")
 """The pinned fields of servers' definitions, and the request that a tool of a document sends."""
 LINE_CHARS = 200
+REQUEST_CHARS = 500
 MAX_MATCHED_LINES = 4_000
 """Lines that are matched with each other; beyond, all from the first difference on are shown."""
 MAX_INDENT = 80
@@ -94,11 +95,16 @@ class PendingDefinition(NamedTuple):
         return diff_of(self.accepted, self.found)
 
     def brief(self) -> list[str]:
-        """The first line of its description, and the names of its arguments. What is left out is counted, for a model reads
-        all of it. A change is shown by its diff."""
+        """The first line of its description, the request that it sends, and the names of its arguments. What is left out is
+        counted, for a model reads all of it. A change is shown by its diff."""
         if not self.is_new:
             return self.diff()
-        return [*_first_line(self.found.get("description")), *_arguments(self.found), *_left_out(self.found)]
+        return [
+            *_first_line(self.found.get("description")),
+            *_request(self.found.get("http")),
+            *_arguments(self.found),
+            *_left_out(self.found),
+        ]
 
     def warnings(self) -> list[str]:
         return suspicious(self.found)
@@ -129,6 +135,15 @@ def _first_line(description: Any) -> list[str]:
     first = text.split("\n", 1)[0][:LINE_CHARS]
     more = len(text) - len(first)
     return [visible(first) + (f" … and {more:,} characters more" if more else "")]
+
+
+def _request(http: Any) -> list[str]:
+    """The address that a tool of a document sends to, and the secrets that go with it: who accepts it decides on both."""
+    if not isinstance(http, Mapping):
+        return []
+    secrets = [str(one.get("secret")) for one in http.get("credentials") or () if isinstance(one, Mapping)]
+    more = f", with the secret {' and '.join(secrets)}" if secrets else ""
+    return [visible(f"sends {http.get('method')} to {http.get('url')}{more}"[:REQUEST_CHARS])]
 
 
 def _arguments(found: Mapping[str, Any]) -> list[str]:

@@ -45,6 +45,11 @@ def read_condition(text: str) -> Condition:
     return _Reader(text).whole()
 
 
+def quoted_text(text: str) -> str:
+    """A text as a condition has it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 class _Reader:
     """Reads a condition by recursive descent, as deep as MAX_DEPTH."""
 

@@ -19,7 +19,8 @@ from toolgate.mcp.review import PendingDefinition
 from toolgate.model import Entry
 from toolgate.openapi import records
 from toolgate.openapi.document import Document, DocumentError
-from toolgate.openapi.operations import DocumentSettings, ReadOperations, read_operations, tool_fields
+from toolgate.openapi.document_settings import DocumentSettings
+from toolgate.openapi.operations import ReadOperations, read_operations, tool_fields
 from toolgate.openapi.records import METHOD, PIN_PREFIX, OpenApiRow, pin_server
 from toolgate.registry.catalog import Catalog, ToolProblem
 from toolgate.registry.compile import DefinitionRules, compile_entry, definition
@@ -64,7 +65,7 @@ class OpenApiTools:
         return name in self._names
 
     def counts(self, document: str) -> dict[str, int]:
-        """How many definitions of a document are in each state."""
+        """Counts the definitions of a document by state."""
         counted = dict.fromkeys(("accepted", "quarantined", "gone"), 0)
         for pin in self._pins:
             if pin.server == pin_server(document):

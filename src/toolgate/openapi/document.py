@@ -16,6 +16,7 @@ from toolgate.yamltext import YamlError, read_yaml
 MAX_DOCUMENT_BYTES = 33_554_432
 MAX_YAML_DOCUMENT_BYTES = 4_194_304
 MAX_OPERATIONS = 5_000
+MAX_PLACE_CHARS = 200
 MAX_REFERENCES = 32
 """References that lead to each other."""
 INDEX = re.compile(r"[0-9]{1,9}")
@@ -26,7 +27,7 @@ class DocumentError(ToolgateError):
     """The OpenAPI document cannot be used."""
 
     def __init__(self, place: str, why: str, *, suggestion: str | None = None) -> None:
-        self.why = f"{printable(place)[:200]}: {why}" if place else why
+        self.why = f"{place[:MAX_PLACE_CHARS].encode('unicode_escape').decode()}: {why}" if place else why
         super().__init__(f"The OpenAPI document is refused: {self.why}.", suggestion=suggestion)
 
 
@@ -36,7 +37,7 @@ class DocumentOperation(NamedTuple):
     method: str
     path: str
     item: Mapping[str, Any]
-    """What its path says of all operations."""
+    """The path item: it holds for all operations of the path."""
     value: Mapping[str, Any]
 
     @property
@@ -94,7 +95,7 @@ class Document:
         raise DocumentError(place, "its references lead in a circle")
 
     def at(self, reference: Any, place: str) -> Any:
-        """What a reference names. Raises DocumentError for what is not in the document: nothing else is ever fetched."""
+        """The part that a reference names. Raises DocumentError for what is not in the document: nothing is ever fetched."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise DocumentError(
                 place, "it refers to another document, which is not fetched", suggestion="Bundle it into one document first."
@@ -115,7 +116,7 @@ class Document:
         came from, which relative URLs are relative to. Raises ToolgateError for one that cannot be requested."""
         url = given if given is not None else server_url(self.root.get("servers"))
         if given is None and url is not None and "://" not in url:
-            url = None if origin is None else _joined(origin, url)
+            url = None if origin is None else joined(origin, url)
         if url is None:
             raise DocumentError("servers", "it names no server", suggestion="Say which: `--server URL`.")
         if "?" in url or "#" in url or "{" in url:
@@ -124,7 +125,8 @@ class Document:
         return url.rstrip("/")
 
 
-def _joined(origin: str, url: str) -> str:
+def joined(origin: str, url: str) -> str:
+    """A URL that may be relative to another. Raises DocumentError for one that is no URL."""
     try:
         return urljoin(origin, url)
     except ValueError:
@@ -165,6 +167,6 @@ def _json(content: bytes) -> Any:
 
 def _yaml(content: bytes) -> Any:
     try:
-        return read_yaml(content, MAX_YAML_DOCUMENT_BYTES).value
+        return read_yaml(content, MAX_YAML_DOCUMENT_BYTES, number_keys=True).value
     except YamlError as error:
         raise DocumentError("", f"it is neither JSON nor YAML that is read here: {error.message}") from None

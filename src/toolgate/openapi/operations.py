@@ -6,17 +6,12 @@ method DELETE is destructive, whatever its name and its words are.
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
-from hashlib import sha256
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
-
 from toolgate.errors import DefinitionError, Fault
 from toolgate.mcp.pins import cleaned
-from toolgate.model import TOOL_NAME
 from toolgate.model.http_endpoint import (
     BODILESS_METHODS,
     FIXED_HEADERS,
@@ -28,37 +23,21 @@ from toolgate.model.http_endpoint import (
     REPEATED_METHODS,
     STYLES,
 )
-from toolgate.openapi.document import Document, DocumentError, DocumentOperation, server_url
+from toolgate.openapi.document import Document, DocumentError, DocumentOperation, joined, server_url
+from toolgate.openapi.document_settings import DocumentSettings
+from toolgate.openapi.operation_names import name_tools
 from toolgate.openapi.schemas import MAX_READ_CHARS, MAX_TEXT_CHARS, SchemaWriter
+from toolgate.openapi.security_schemes import check_secrets, credentials_of, unmet_schemes
 from toolgate.registry.catalog import ToolProblem
 from toolgate.services.http_runner import ANSWER_SCHEMA
 
-MAX_NAME_CHARS = 64
 MAX_SUMMARY_CHARS = 1_200
 MAX_READ_SECONDS = 60.0
 MAX_FIELD_NAMES = 20
 ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]")
-LETTERS = re.compile(r"[^A-Za-z0-9-]+")
 BODY_ORDER = ("application/json", FORM, MULTIPART, "text/plain", "application/octet-stream")
-PLAIN_SCHEMES = ("bearer", "basic")
-"""Schemes that can be named though a document has none: many leave out how their service knows a caller."""
 MAX_ATTEMPTS = 3
 RETRY_CODES = ("TIMEOUT", "CONNECTION_ERROR")
-
-
-class DocumentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person said of a document when it was added."""
-
-    server: str | None = None
-    """The base URL in place of the document's."""
-    operations: tuple[str, ...] = ()
-    """Patterns of the operations that become tools: operationId, or `GET /path`. Empty: all."""
-    secrets: dict[str, str] = msgspec.field(default_factory=dict)
-    """By security scheme of the document, the name of the secret that is sent for it."""
-
-    def wants(self, operation: DocumentOperation) -> bool:
-        names = (str(operation.value.get("operationId") or ""), f"{operation.method.upper()} {operation.path}")
-        return not self.operations or any(fnmatchcase(name, one) for one in self.operations for name in names)
 
 
 class ReadOperations(NamedTuple):
@@ -72,7 +51,7 @@ class ReadOperations(NamedTuple):
 
 def read_operations(name: str, document: Document, settings: DocumentSettings, base: str) -> ReadOperations:
     """The definitions of a document's operations. Raises DocumentError if the whole of it cannot be used."""
-    _check_secrets(document, settings)
+    check_secrets(document, settings)
     tools: dict[str, dict[str, Any]] = {}
     problems: list[ToolProblem] = []
     unmet: dict[str, None] = {}
@@ -87,10 +66,10 @@ def read_operations(name: str, document: Document, settings: DocumentSettings, b
         except DocumentError as error:
             problems.append(ToolProblem(f"{name}, {operation.method.upper()} {operation.path[:100]}", error.why))
             continue
-        unmet |= dict.fromkeys(_unmet(document, settings, operation))
+        unmet |= dict.fromkeys(unmet_schemes(document, settings, operation))
         key = f"{operation.method.upper()} {operation.path}"
         tools[key] = made
-    _name_all(name, tools)
+    name_tools(name, tools)
     if not tools:
         why = problems[0].why if problems else "no operation fits the patterns" if settings.operations else "it has none"
         raise DocumentError("paths", f"none of its operations can be a tool: {why}")
@@ -112,13 +91,13 @@ class OperationReader:
     def read(self) -> dict[str, Any]:
         """The pinned fields of the tool: what a model reads of it, and what is sent where."""
         operation, method = self._operation, self._operation.method.upper()
-        self._check_server()
+        base = self._own_base()
         parameters = self._parameters()
         body = None if method in BODILESS_METHODS else self._body()
-        http: dict[str, Any] = {"method": method, "url": self._base + operation.path, "parameters": parameters}
+        http: dict[str, Any] = {"method": method, "url": base + operation.path, "parameters": parameters}
         if body is not None:
             http["body"] = body
-        credentials = _credentials(self._document, self._settings, operation)
+        credentials = credentials_of(self._document, self._settings, operation)
         if credentials:
             http["credentials"] = credentials
         schema = {"type": "object", "properties": self._properties, "additionalProperties": False}
@@ -133,15 +112,20 @@ class OperationReader:
             "annotations": _hints(method),
         }
 
-    def _check_server(self) -> None:
-        """Refuses an operation that has a server of its own: a credential that is meant for one host would go to another."""
-        for holder in (self._operation.value, self._operation.item):
-            own = server_url(holder.get("servers"))
-            if own is not None and "://" in own and _origin(own) != _origin(self._base):
-                raise DocumentError(
-                    f"{self._operation.place}.servers", "it is on another server than the document's",
-                    suggestion="Add the document a second time, under another name, with `--server` and `--operations`.",
-                )  # fmt: skip
+    def _own_base(self) -> str:
+        """The base URL of the operation: the document's, or its own if that is on the same host. Another host is refused: a
+        credential that is meant for one would go to the other."""
+        holders = (self._operation.value, self._operation.item)
+        own = next((found for holder in holders if (found := server_url(holder.get("servers"))) is not None), None)
+        if own is None:
+            return self._base
+        own = joined(f"{self._base}/", own)
+        if _origin(own) != _origin(self._base):
+            raise DocumentError(
+                f"{self._operation.place}.servers", "it is on another server than the document's",
+                suggestion="Add the document a second time, under another name, with `--server` and `--operations`.",
+            )  # fmt: skip
+        return own.rstrip("/")
 
     def _description(self) -> str:
         said = self._operation.value
@@ -230,7 +214,7 @@ class OperationReader:
 
     def _is_credential(self, place: str, name: str) -> bool:
         """True for a place that a credential fills, which no argument may."""
-        credentials = _credentials(self._document, self._settings, self._operation)
+        credentials = credentials_of(self._document, self._settings, self._operation)
         return any((one["place"], one["name"].lower()) == (place, name.lower()) for one in credentials)
 
     def _argument(self, name: str, place: str) -> str:
@@ -318,93 +302,6 @@ def _hints(method: str) -> dict[str, bool]:
         "idempotentHint": method in REPEATED_METHODS,
         "openWorldHint": True,
     }
-
-
-# -- names
-
-
-def _name_all(source: str, tools: dict[str, dict[str, Any]]) -> None:
-    """Gives each tool its name: `{document}_{operationId}`, else of method and path. Where two would have the same one, each
-    is closed with a piece of the hash of its method and path, so that neither depends on the order."""
-    plain = {key: _plain_name(source, key, tool.pop("operationId", None)) for key, tool in tools.items()}
-    seen: dict[str, int] = {}
-    for name in plain.values():
-        seen[name.lower()] = seen.get(name.lower(), 0) + 1
-    for key, name in plain.items():
-        tools[key]["name"] = name if seen[name.lower()] == 1 else marked(name, key)
-
-
-def _plain_name(source: str, key: str, operation: str | None) -> str:
-    words = operation or re.sub(r"[{}]", "", key.replace("/", "_"))
-    full = f"{source}_{LETTERS.sub('_', words).strip('_-') or 'operation'}"
-    if len(full) <= MAX_NAME_CHARS and TOOL_NAME.match(full):
-        return full
-    return marked(full, key)
-
-
-def marked(name: str, key: str) -> str:
-    return f"{name[: MAX_NAME_CHARS - 9]}_{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
-# -- credentials
-
-
-def _scheme(document: Document, name: str) -> Mapping[str, Any] | None:
-    components = document.root.get("components")
-    schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
-    given = schemes.get(name) if isinstance(schemes, Mapping) else None
-    if given is None and name in PLAIN_SCHEMES:
-        return {"type": "http", "scheme": name}
-    return None if given is None else document.resolved(given, f"components.securitySchemes.{name}")
-
-
-def _check_secrets(document: Document, settings: DocumentSettings) -> None:
-    """Refuses a secret for a scheme that the document does not have, or that cannot be sent."""
-    for name, secret in settings.secrets.items():
-        scheme = _scheme(document, name)
-        if scheme is None:
-            raise DocumentError(f"components.securitySchemes.{name}", "there is no such scheme")
-        _sent(name, scheme, secret)
-
-
-def _sent(name: str, scheme: Mapping[str, Any], secret: str) -> dict[str, Any]:
-    """A credential as an endpoint has it. Its token comes from the secret: no address that the document names for tokens is
-    ever asked."""
-    kind = scheme.get("type")
-    if kind == "apiKey" and scheme.get("in") in ("header", "query", "cookie") and isinstance(scheme.get("name"), str):
-        return {"secret": secret, "place": scheme["in"], "name": scheme["name"]}
-    word = str(scheme.get("scheme")).lower() if kind == "http" else "bearer" if kind in ("oauth2", "openIdConnect") else None
-    if word in ("bearer", "basic"):
-        return {"secret": secret, "place": "header", "name": "Authorization", "scheme": word}
-    raise DocumentError(f"components.securitySchemes.{name}", "it is neither an API key, nor bearer, basic or OAuth 2.0")
-
-
-def _alternatives(document: Document, operation: DocumentOperation) -> Sequence[Mapping[str, Any]]:
-    said = operation.value.get("security", document.root.get("security"))
-    return [one for one in said if isinstance(one, Mapping)] if isinstance(said, list) else []
-
-
-def _credentials(document: Document, settings: DocumentSettings, operation: DocumentOperation) -> list[dict[str, Any]]:
-    """The credentials of the first alternative for which all secrets are named. A document that says nothing of security
-    gets those that were named for it all the same: many documents leave it out."""
-    for one in _alternatives(document, operation):
-        if one and all(name in settings.secrets for name in one):
-            schemes = {name: _scheme(document, name) for name in one}
-            return [_sent(name, scheme, settings.secrets[name]) for name, scheme in schemes.items() if scheme is not None]
-    if "security" not in operation.value and "security" not in document.root:
-        return [
-            _sent(name, scheme, secret)
-            for name, secret in list(settings.secrets.items())[:1]
-            if (scheme := _scheme(document, name)) is not None
-        ]
-    return []
-
-
-def _unmet(document: Document, settings: DocumentSettings, operation: DocumentOperation) -> Sequence[str]:
-    alternatives = _alternatives(document, operation)
-    if not alternatives or {} in alternatives or _credentials(document, settings, operation):
-        return ()
-    return [str(name) for name in alternatives[0]]
 
 
 def tool_fields(given: Mapping[str, Any], document: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import orjson
 
 from toolgate.mcp import definitions as pins
 from toolgate.mcp.definitions import Comparison, DefinitionKey, FoundDefinition, ServerSnapshot
-from toolgate.openapi.operations import DocumentSettings
+from toolgate.openapi.document_settings import DocumentSettings
 from toolgate.store.database import Transaction, now
 from toolgate.store.sql import select, upsert
 

@@ -83,7 +83,7 @@ def _path(endpoint: HttpEndpoint, given: Mapping[HttpParameter, Any]) -> str:
 
 
 def _segment(parameter: HttpParameter, value: Any) -> str:
-    """What stands for a name in braces. Raises InvalidInput for what would lead to another path: nothing, and a way up."""
+    """The text in place of a name in braces. Raises InvalidInput for one that leads to another path: empty, or a way up."""
     name = parameter.argument
     style, explode = parameter.of("path")
     parts = [] if value is None else list(_items(value, explode=explode, as_json=parameter.as_json))

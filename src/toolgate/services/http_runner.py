@@ -89,7 +89,7 @@ def changes_something(endpoint: HttpEndpoint) -> bool:
 
 
 def read_fault(body: Any) -> ServiceFault:
-    """What a service says of a request that it refused, in the shapes that services use most."""
+    """Reads the error of a service in the shapes that services use most."""
     if isinstance(body, str):
         return ServiceFault(body)
     if not isinstance(body, Mapping):

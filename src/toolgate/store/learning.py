@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from toolgate.store import catalog, memories
 from toolgate.store.database import Rows, Transaction
-from toolgate.store.sql import column, insert, select, select_one, upsert, value
+from toolgate.store.sql import column, insert, select, upsert, value
 
 LimitKind = Literal["timeout", "retry", "breaker"]
 LimitState = Literal["accepted", "rejected"]
@@ -126,11 +126,13 @@ def notes_since(space: int, user: str, since: datetime) -> Transaction[int]:
     return int(found)
 
 
-def latest_notes(space: int, most: int) -> Transaction[list[OwnedNote]]:
-    """The last notes of a space, the newest first."""
+def latest_notes(space: int, user: str | None, most: int) -> Transaction[list[OwnedNote]]:
+    """The last notes of a space, the newest first; of one user, or of all."""
+    where, values = ("", {}) if user is None else (" AND user_id = :user", {"user": user})
     return select(
-        OwnedNote, "memories", "WHERE space_id = :space ORDER BY seq DESC LIMIT :most", {"space": space, "most": most}
-    )
+        OwnedNote, "memories", f"WHERE space_id = :space{where} ORDER BY seq DESC LIMIT :most",
+        {"space": space, "most": most, **values},
+    )  # fmt: skip
 
 
 def notes_of_user(space: int, user: str) -> Transaction[list[int]]:
@@ -156,12 +158,6 @@ def remove_notes(space: int, user: str | None, before: datetime | None) -> Trans
 def limits() -> Transaction[list[LimitRow]]:
     """All answers to proposals."""
     return select(LimitRow, "tool_limits", "ORDER BY tool_name, kind")
-
-
-def limit_of(tool: str, kind: str) -> Transaction[LimitRow | None]:
-    """The answer to a proposal; None: there is none."""
-    where = "WHERE tool_name = :tool AND kind = :kind"
-    return select_one(LimitRow, "tool_limits", where, {"tool": tool, "kind": kind})
 
 
 def decide(row: LimitRow) -> Transaction[None]:

@@ -74,7 +74,7 @@ class OutcomeRow(NamedTuple):
 
 
 def verdict_of(status: str, body: Mapping[str, Any]) -> Verdict | None:
-    """What the end of a call says about its tool; None: nothing, since it was not run, or the fault is the caller's."""
+    """The verdict on a tool by the end of a call; None: it was not run, or the fault is the caller's."""
     attempts = body.get("attempts")
     if not isinstance(attempts, int) or attempts < 1:
         return None

@@ -35,7 +35,7 @@ Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an organisation says of one version of its tools."""
+    """One version of an organisation's tools: its files by hash, and its terms."""
 
     format: str
     org_id: str
@@ -91,12 +91,7 @@ def open_bundle(content: bytes, *, org_id: str, public_key: str, now: datetime) 
     """Checks everything about a bundle that can be told from itself. Raises BundleRefused."""
     document = _document(content)
     if not is_signed(public_key, signed_statement(document.manifest), bytes.fromhex(document.signature)):
-        raise BundleRefused(
-            f"The bundle is not signed with the key of {org_id}: it says that key {document.key_id[:16]!r} signed it, and "
-            f"teams.public_key has the id {id_of(public_key)}.",
-            suggestion="If the organisation has a new key, the operator writes it into teams.public_key, having had it from "
-            "the organisation by another way than the bundle.",
-        )
+        raise _unsigned(document.key_id, org_id, public_key)
     manifest = read_manifest(document.manifest)
     if manifest.org_id != org_id:
         raise BundleRefused(
@@ -110,6 +105,20 @@ def open_bundle(content: bytes, *, org_id: str, public_key: str, now: datetime) 
     _check_files(manifest, document.files)
     text = content.decode()
     return Bundle(manifest, sha256(document.manifest.encode()).hexdigest(), id_of(public_key), document.files, text)
+
+
+def _unsigned(said: str, org_id: str, public_key: str) -> BundleRefused:
+    """The refusal of a signature that is not the organisation's."""
+    known = id_of(public_key)
+    if said == known:
+        words = f"The bundle names the key of {org_id}, but its signature does not fit its manifest: one was changed."
+        return BundleRefused(words, suggestion=ASK)
+    return BundleRefused(
+        f"The bundle is not signed with the key of {org_id}: it says that key {said[:16]!r} signed it, and "
+        f"teams.public_key has the id {known}.",
+        suggestion="If the organisation has a new key, the operator writes it into teams.public_key, having had it from "
+        "the organisation by another way than the bundle.",
+    )
 
 
 def _document(content: bytes) -> BundleDocument:

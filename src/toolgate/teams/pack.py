@@ -92,8 +92,11 @@ def pack(
         disable_local_tools=disable_local_tools,
     )
     text = manifest_text(manifest)
-    read_manifest(text)
-    parse_tools(manifest, files)
+    try:
+        read_manifest(text)
+        parse_tools(manifest, files)
+    except BundleRefused as error:  # whoever would be asked to correct a bundle is the one who packs it
+        raise BundleRefused(error.message, suggestion=f"Correct it in {folder}, and pack again.") from None
     signature = KeyFile(key.file).sign(signed_statement(text))
     packed = document_text(text, signature, key.key_id, files)
     open_bundle(packed.encode(), org_id=org_id, public_key=key.public_key, now=created)

@@ -33,6 +33,7 @@ class TeamTool(NamedTuple):
     accepted: str | None
     """The file that was accepted; None: none is."""
     enforced: bool
+    """The bundle says that nobody is to disable it."""
     accepted_enforced: bool
     version: int
     """Of the bundle that last changed it."""
@@ -53,6 +54,8 @@ class TeamTool(NamedTuple):
     warnings: tuple[str, ...] = ()
     problem: str | None = None
     """The reason why it can't be used even if it is accepted."""
+    may_enforce: bool = True
+    """False: the setting teams.may_enforce does not let a bundle enforce, so that `enforced` has no effect here."""
 
     @property
     def waits(self) -> bool:
@@ -74,7 +77,9 @@ class TeamTool(NamedTuple):
         told += [f"may have these commands run: {', '.join(self.commands)}"] if self.commands else []
         told.append(f"its commands may reach {', '.join(self.hosts)}" if self.hosts else "names no hosts")
         told.append(f"callers may give it the secrets {', '.join(self.secrets)}" if self.secrets else "is given no secrets")
-        if self.enforced != self.accepted_enforced or self.enforced:
+        if self.enforced and not self.may_enforce:
+            told.append("the bundle enforces it, which has no effect here: the setting teams.may_enforce is off")
+        elif self.enforced != self.accepted_enforced or self.enforced:
             told.append("nobody can disable it" if self.enforced else "it can be disabled again")
         return told
 
@@ -93,12 +98,12 @@ class TeamTool(NamedTuple):
 
 
 class Reviewer(NamedTuple):
-    """What a review needs to know of this installation."""
+    """Shows rows of the record to a person, by the settings of this installation."""
 
     rules: DefinitionRules
     secrets_of: Callable[[Entry], list[str]]
     problem_of: Callable[[str], str | None]
-    """Why a tool of this name can't be used."""
+    """The reason why a tool of this name can't be used."""
     may_enforce: bool
     is_live: Callable[[str], bool]
 
@@ -108,11 +113,10 @@ class Reviewer(NamedTuple):
         one = TeamTool(
             row.name, "rule" if is_rule else "tool", state_of(row), self.is_live(row.name), row.found_hash or "",
             row.found or "", row.accepted, row.found_enforced, row.accepted_enforced, row.found_version,
-            row.accepted_version, row.accepted_by, row.accepted_at,
+            row.accepted_version, row.accepted_by, row.accepted_at, may_enforce=self.may_enforce,
         )  # fmt: skip
-        demands = is_rule or row.found_enforced
-        problem = None if self.may_enforce or not demands else "the setting teams.may_enforce does not let it enforce"
         if is_rule:
+            problem = None if self.may_enforce else "the setting teams.may_enforce does not let it enforce"
             return one._replace(problem=problem)
         try:
             tool = parse_tool(one.found, f"{one.name}.yml", self.rules)

@@ -130,8 +130,5 @@ async def register_tool(
 async def unregister_tool(ctx: InvokeContext, name: ToolNameText) -> RegisteredTool:
     """Remove a tool that was added at run time. A person approves it first."""
     registrar: ToolRegistrar = ctx.get(ToolRegistrar)
-    try:
-        gone = await registrar.remove(name, ctx.call.actors)
-    except DefinitionError as error:
-        raise ToolError(str(error), code="INVALID_INPUT", suggestion=error.suggestion) from None
+    gone = await registrar.remove(name, ctx.call.actors)
     return {"name": gone.name, "kind": gone.kind, "version": gone.version}

@@ -79,6 +79,8 @@ class PersonaUse(NamedTuple):
     """The first of them, by name; `unused_count` says how many there are."""
     unused_count: int
     stopped: list[StoppedTool]
+    removed: list[ToolUse]
+    """Tools that it used before the allow list in force left them out. They are not suggested: that would give them back."""
     rules: list[ArgumentRule]
 
 
@@ -102,12 +104,13 @@ class PolicySuggestion(NamedTuple):
             {
                 "tenant": one.tenant,
                 "persona": one.persona,
-                "used": [{"tool": use.tool, "calls": use.calls, "last": use.last.isoformat()} for use in one.used],
+                "used": [_use_to_dict(use) for use in one.used],
                 "unused": [
                     {"tool": each.tool, "last": None if each.last is None else each.last.isoformat()} for each in one.unused
                 ],
                 "unused_count": one.unused_count,
                 "stopped": [each._asdict() for each in one.stopped],
+                "removed": [_use_to_dict(use) for use in one.removed],
                 "rules": [{**rule._asdict(), "values": list(rule.values)} for rule in one.rules],
             }
             for one in self.personas
@@ -116,6 +119,10 @@ class PolicySuggestion(NamedTuple):
             "since": self.since.isoformat(), "until": self.until.isoformat(), "calls": self.calls,
             "read_calls": self.read_calls, "personas": personas, "data": self.data, "rego": self.rego,
         }  # fmt: skip
+
+
+def _use_to_dict(use: ToolUse) -> dict[str, Any]:
+    return {"tool": use.tool, "calls": use.calls, "last": use.last.isoformat()}
 
 
 def suggested_list(

@@ -165,7 +165,7 @@ class Secrets(HoldingGate):
     def _value(self, name: str, entry: Entry, actor: Actor, arguments: Any, hosts: Sequence[str]) -> str:
         """The value that a reference stands for. Only those who may use a secret learn whether it exists."""
         if NAME.match(name):
-            refusal = self.uses.refusal(name, entry, actor.tenant, arguments, hosts)
+            refusal = _own_credential(name, entry) or self.uses.refusal(name, entry, actor.tenant, arguments, hosts)
             if refusal is not None:
                 raise refusal
         value = self._look_up(name, actor)
@@ -191,6 +191,19 @@ class Secrets(HoldingGate):
                 details={"missing": name},
                 reason=f"secrets cannot be read: {error.message}",
             ) from None
+
+
+def _own_credential(name: str, entry: Entry) -> Denied | None:
+    """The denial of a secret that the tool's endpoint sends by itself. `secrets.use` names it for that: in an argument it
+    would be content, which the service may show to others."""
+    endpoint = entry.tool.http
+    if endpoint is None or all(one.secret.upper() != name.upper() for one in endpoint.credentials):
+        return None
+    return Denied(
+        "PERMISSION_DENIED",
+        f"The secret {name!r} is sent by {entry.name} itself, and may not be put into its arguments.",
+        suggestion="Leave it out of the arguments.",
+    )
 
 
 def _missing(auth: Auth) -> Denied:

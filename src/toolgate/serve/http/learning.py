@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from toolgate.app.learning import ToolReport
 from toolgate.learning.feedback import MAX_COMMENT_CHARS, Feedback
 from toolgate.learning.past_tasks import MAX_TAG_CHARS, MAX_TAGS, MAX_TASK_CHARS
 from toolgate.learning.proposals import Proposal
 from toolgate.learning.recommendations import Recommendation
+from toolgate.learning.tool_reports import ToolReport
 from toolgate.model import NANO
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.reach import Name, tenant_of, user_of

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from toolgate.gates.policy.suggestion import PersonaUse, PolicySuggestion
+from toolgate.gates.policy.suggestion import PersonaUse, PolicySuggestion, ToolUse
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.reach import Name, Reason, tenant_of
 
@@ -51,6 +51,8 @@ class PersonaUseView(ApiView, frozen=True):
     """Tools that they may see and did not use: the first 1,000 by name."""
     unused_count: int
     stopped: list[StoppedToolView]
+    removed: list[ToolUseView]
+    """Tools that they used before the allow list in force left them out: they are not suggested."""
     rules: list[ArgumentRuleView]
 
 
@@ -89,16 +91,21 @@ class AllowListChange(ApiModel, frozen=True):
     reason: Reason | None = None
 
 
+def _use(use: ToolUse) -> ToolUseView:
+    return ToolUseView(tool=use.tool, calls=use.calls, last_used=use.last.isoformat())
+
+
 def _persona(one: PersonaUse) -> PersonaUseView:
     return PersonaUseView(
         tenant=one.tenant, persona=one.persona,
-        used=[ToolUseView(tool=use.tool, calls=use.calls, last_used=use.last.isoformat()) for use in one.used],
+        used=[_use(use) for use in one.used],
         unused=[
             ToolUseView(tool=each.tool, calls=0, last_used=None if each.last is None else each.last.isoformat())
             for each in one.unused
         ],
         unused_count=one.unused_count,
         stopped=[StoppedToolView(tool=each.tool, calls=each.calls) for each in one.stopped],
+        removed=[_use(use) for use in one.removed],
         rules=[
             ArgumentRuleView(
                 tool=rule.tool, argument=rule.argument, values=list(rule.values), under=rule.under, calls=rule.calls
