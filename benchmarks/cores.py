@@ -51,5 +51,11 @@ def serving(pid: int) -> list[int]:
     return [int(child) for child in children] or [pid]
 
 
+def used(pids: Sequence[int]) -> float:
+    """Seconds of CPU that processes have taken, in all their threads."""
+    fields = [Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split() for pid in pids]
+    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
+
+
 def count() -> int:
     return len(os.sched_getaffinity(0))

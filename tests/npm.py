@@ -1,4 +1,4 @@
-"""What the tests take from npm: Node, the MCP conformance suite, the inspector and the reference servers.
+"""What the tests take from npm: Node, the MCP conformance suite, the inspector, reference servers and a TypeScript compiler.
 
 `tests/conformance/npm` pins it all. Only npm itself has to be on the machine (with any Node that it runs on); no script of
 a package is run. Node 24 comes as a package on x86-64 Linux; elsewhere the machine's own Node must be new enough.

@@ -186,3 +186,41 @@ def test_a_client_needs_no_server_parts() -> None:
         "sys.exit(', '.join(sorted(bad)) or 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+DOCUMENT = {
+    "openapi": "3.1.0",
+    "info": {"title": "Shop", "version": "1"},
+    "servers": [{"url": "https://shop.example"}],
+    "paths": {"/orders": {"get": {"operationId": "listOrders", "responses": {"200": {"description": "All of them."}}}}},
+}
+
+
+@pytest.mark.requirement("DOOR-5")
+async def test_openapi_documents_are_reviewed_over_the_client(app: App, site: Site) -> None:
+    async with await client_of(app, site, "operator") as client:
+        added = await client.openapi.add("shop", document=DOCUMENT)
+        assert [one.name for one in await client.openapi.list()] == ["shop"] and added.document.waiting == 1
+        accepted = await client.openapi.accept("shop", [one.hash for one in added.quarantined])
+        assert (accepted.document.accepted, accepted.quarantined) == (1, [])
+        with pytest.raises(RequestRefused) as refused:
+            await client.openapi.refresh("shop")  # it was sent in, so that there is nowhere to read it from
+        assert refused.value.status < 500
+        await client.openapi.remove("shop")
+        assert await client.openapi.list() == []
+
+
+@pytest.mark.requirement("DOOR-5")
+async def test_feedback_is_given_read_and_forgotten_over_the_client(app: App, site: Site) -> None:
+    async with await client_of(app, site, "operator") as client:
+        await client.learning.feedback("add", True, comment="right")
+        assert [one.comment for one in await client.learning.said(tool="add")] == ["right"]
+        assert await client.learning.suggestions() == []
+        for answer in (client.learning.accept, client.learning.reject):
+            with pytest.raises(RequestRefused) as refused:
+                await answer("timeout:add")
+            assert refused.value.status == 404
+        assert await client.learning.forget(user="ann") == 1 and await client.learning.said() == []
+        with pytest.raises(RequestRefused) as off:
+            await client.teams.remove()  # no organisation is set up here
+        assert off.value.status == 409

@@ -252,6 +252,21 @@ async def test_hostile_names_are_text_and_every_page_can_be_used_by_all(app: App
         assert await inaccessible(page) == [], path
 
 
+async def test_every_route_is_on_the_page_of_the_api_with_who_may_use_it(site: Site, people: People) -> None:
+    caller = await people.sign_in(ANN, "caller")
+    await caller.goto(f"{people.url}/docs")
+    shown = await caller.locator("tbody tr td:first-child").all_inner_texts()
+    paths = site.http.openapi["paths"]
+    assert sorted(shown) == sorted(f"{method.upper()} {path}" for path, ones in paths.items() for method in ones)
+    rows = caller.locator("tr", has_text="/v1/teams")
+    assert await rows.count() == await rows.filter(has_text="you have none of these").count() + 1  # the bundle, with a scope
+    await caller.goto(f"{people.url}/docs?q=v1/feedback")
+    await expect(caller.locator("tbody tr")).to_have_count(2)
+    await expect(caller.locator("tbody tr").first).to_contain_text("tool_name required")
+    await expect(caller.locator("tbody")).not_to_contain_text("you have none of these")
+    assert b"not signed in" in (await site("GET", "/docs", {"Accept": "text/html"})).body
+
+
 async def test_an_unknown_address_is_a_page_for_people_and_a_document_for_programs(site: Site, people: People) -> None:
     html = {"Accept": "text/html,*/*"}
     for headers, path in (({}, "/jobs/x/y"), ({"Accept": "application/json"}, "/jobs/x/y"), (html, "/v1/x"), (html, "/x")):

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,19 @@ def test_the_image_is_not_roots_has_no_secret_and_is_made_from_the_lock_file() -
 
 
 def test_the_lock_file_of_the_image_has_what_its_extras_need() -> None:
-    locked = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / "requirements" / "image.txt").read_text(), re.MULTILINE))
-    assert {"uvicorn", "opentelemetry-exporter-otlp-proto-http", "apprise", "redis"} <= locked
+    """Each requirement of the core and of the extras that the Makefile names, which are those that the page names."""
+    locked = set(
+        re.findall(r"^([a-z0-9.-]+)(?:\[[a-z0-9,_-]+\])?==", (ROOT / "requirements" / "image.txt").read_text(), re.MULTILINE)
+    )
+    [named] = re.findall(r"^IMAGE_EXTRAS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(one for extra in named.split() for one in extras[extra])]
+    names = {re.split(r"[\[<>=;]", one)[0].strip().lower().replace("_", "-") for one in wanted} - {"toolgate"}
+    assert names - locked == set()
     assert not locked & {"pytest", "mypy", "ruff"}
+    words = named.split()
+    assert f"the extras {', '.join(words[:-1])} and {words[-1]}." in (ROOT / "docs" / "howto" / "deploy.md").read_text()
 
 
 def test_the_unit_starts_a_command_that_there_is_and_leaves_namespaces_to_the_sandbox() -> None:

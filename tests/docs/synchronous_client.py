@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).parents[2] / "src" / "toolgate" / "client"
-PARTS = ("connection", "facets", "client")
+PARTS = ("connection", "facets", "sources", "client")
 HEADER = '"""The same as `async_{}.py`, for programs without an event loop: written from it by `make reference`."""'
 REPLACED = (
     (r"\basync def\b", "def"),
@@ -19,7 +19,7 @@ REPLACED = (
     (r"\baclose\b", "close"),
     (r"\baiter_raw\b", "iter_raw"),
     (r"\bAsync([A-Z])", r"\1"),
-    (r"\basync_(connection|facets)\b", r"sync_\1"),
+    (r"\basync_(connection|facets|sources)\b", r"sync_\1"),
 )
 
 

@@ -300,6 +300,27 @@ async def test_a_query_that_is_not_understood_is_refused(site: Site, query: str)
     assert (await site("GET", "/v1/tools?limit=1")).status == 200
 
 
+@pytest.mark.parametrize(
+    "path", ["statistics", "invocations/facets", "invocations", "costs", "usage", "audit", "policy/observed"]
+)
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00%2B23:59", "9999-12-31T23:59:59-23:59", "1969-12-31T23:59:59Z"])
+@pytest.mark.sample(4)
+async def test_an_instant_that_cannot_be_reckoned_with_is_refused(site: Site, app: App, path: str, at: str) -> None:
+    await site.with_key(app, roles=["admin"])
+    names = ("since", "until") if "until" in str(site.http.openapi["paths"][f"/v1/{path}"]) else ("since",)
+    for name in names:
+        answer = await site("GET", f"/v1/{path}?{name}={at}")
+        assert is_problem(answer, 422) and "must be of a year from 1970 to 2999" in answer.json["detail"]
+        assert (await site("GET", f"/v1/{path}?{name}=2026-11-01T00:00:00Z")).status == 200
+
+
+async def test_an_instant_in_a_body_cannot_be_out_of_reach_either(site: Site, app: App) -> None:
+    await site.with_key(app, roles=["admin"])
+    wish = b'{"limit_usd": "5", "period": "day", "until": "%s"}'
+    assert is_problem(await site("POST", "/v1/budgets", {}, wish % b"9999-12-31T23:59:59-23:59"), 422)
+    assert (await site("POST", "/v1/budgets", {}, wish % b"2999-12-31T23:59:59Z")).status == 201
+
+
 # -- keys
 
 

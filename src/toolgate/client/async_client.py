@@ -13,12 +13,11 @@ from toolgate.client.async_facets import (
     AsyncGrantsClient,
     AsyncJobsClient,
     AsyncKeysClient,
-    AsyncLearningClient,
     AsyncPolicyClient,
     AsyncSchedulesClient,
-    AsyncTeamsClient,
     AsyncToolsClient,
 )
+from toolgate.client.async_sources import AsyncLearningClient, AsyncOpenApiClient, AsyncTeamsClient
 from toolgate.client.connection import (
     TIMEOUT_SECONDS,
     arguments_of,
@@ -49,6 +48,7 @@ class AsyncClient:
         self.policy = AsyncPolicyClient(connection)
         self.teams = AsyncTeamsClient(connection)
         self.learning = AsyncLearningClient(connection)
+        self.openapi = AsyncOpenApiClient(connection)
 
     @classmethod
     def open(

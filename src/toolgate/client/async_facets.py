@@ -26,11 +26,9 @@ from toolgate.serve.http.costs import CostReport
 from toolgate.serve.http.grants import GrantView
 from toolgate.serve.http.invocations import CallDetail, CallSummary
 from toolgate.serve.http.keys import KeyView, MadeKey
-from toolgate.serve.http.learning import FeedbackView, LearningReport, RecalledTasks, RememberedNote
 from toolgate.serve.http.policy import ReplayView
 from toolgate.serve.http.policy_suggestion import PolicySuggestionView
 from toolgate.serve.http.statistics import AttentionList, StatisticsView
-from toolgate.serve.http.teams import ReceivedView, TeamsView
 from toolgate.serve.http.tools import ToolSummary
 from toolgate.store.call_counts import CountBy
 
@@ -299,26 +297,6 @@ class AsyncPolicyClient(AsyncClientFacet):
         return await self._connection.send("POST", "/v1/policy/replay", ReplayView, body=body)
 
 
-class AsyncTeamsClient(AsyncClientFacet):
-    """The tools of the organisation. For operators."""
-
-    async def get(self) -> TeamsView:
-        """Gives the organisation, its tools, what of them waits, and each difference to what was accepted."""
-        return await self._connection.send("GET", "/v1/teams", TeamsView)
-
-    async def sync(self) -> ReceivedView:
-        """Gets the newest bundle from where the settings say."""
-        return await self._connection.send("POST", "/v1/teams/sync", ReceivedView)
-
-    async def accept(self, hashes: list[str]) -> TeamsView:
-        """Accepts tools as they were shown, by their fingerprints; none, if one has changed since."""
-        return await self._connection.send("POST", "/v1/teams/accept", TeamsView, body=body_of(hashes=hashes))
-
-    async def reject(self, hashes: list[str]) -> TeamsView:
-        """Rejects tools as they were shown, by their fingerprints."""
-        return await self._connection.send("POST", "/v1/teams/reject", TeamsView, body=body_of(hashes=hashes))
-
-
 class AsyncKeysClient(AsyncClientFacet):
     """The API keys of the tenant."""
 
@@ -343,34 +321,3 @@ class AsyncKeysClient(AsyncClientFacet):
     async def list(self) -> list[KeyView]:
         """Gives the keys, oldest first."""
         return await self._connection.pages("/v1/keys", KeyView)
-
-
-class AsyncLearningClient(AsyncClientFacet):
-    """How tools did, and what users say of them."""
-
-    async def show(self, task: str | None = None, *, days: int = 30, tool: str | None = None) -> LearningReport:
-        """Gives how each tool did, and for a task the tools that did well with similar ones."""
-        query = query_of(task=task, days=days, tool=tool)
-        return await self._connection.send("GET", "/v1/learning", LearningReport, query=query)
-
-    async def feedback(
-        self,
-        tool_name: str,
-        success: bool,
-        *,
-        call_id: str | None = None,
-        score: float | None = None,
-        comment: str | None = None,
-        task: str | None = None,
-    ) -> FeedbackView:
-        """Says whether a tool did what it was called for."""
-        body = body_of(tool_name=tool_name, success=success, call_id=call_id, score=score, comment=comment, task=task)
-        return await self._connection.send("POST", "/v1/feedback", FeedbackView, body=body)
-
-    async def recall(self, query: str, limit: int = 10) -> RecalledTasks:
-        """Gives past tasks and notes like a query, with the tools that worked."""
-        return await self._connection.send("POST", "/v1/recall", RecalledTasks, body=body_of(query=query, limit=limit))
-
-    async def remember(self, text: str, tags: Sequence[str] = ()) -> RememberedNote:
-        """Keeps a note for later recall."""
-        return await self._connection.send("POST", "/v1/remember", RememberedNote, body=body_of(text=text, tags=list(tags)))

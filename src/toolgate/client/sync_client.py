@@ -21,12 +21,11 @@ from toolgate.client.sync_facets import (
     GrantsClient,
     JobsClient,
     KeysClient,
-    LearningClient,
     PolicyClient,
     SchedulesClient,
-    TeamsClient,
     ToolsClient,
 )
+from toolgate.client.sync_sources import LearningClient, OpenApiClient, TeamsClient
 from toolgate.model import Outcome
 from toolgate.pipeline.explain import Explanation
 from toolgate.serve.http.session import SessionView
@@ -49,6 +48,7 @@ class Client:
         self.policy = PolicyClient(connection)
         self.teams = TeamsClient(connection)
         self.learning = LearningClient(connection)
+        self.openapi = OpenApiClient(connection)
 
     @classmethod
     def open(

@@ -25,6 +25,7 @@ from toolgate.serve.authentication import Authenticator
 from toolgate.serve.console import site
 from toolgate.serve.console.unknown import refused_link, unknown_page
 from toolgate.serve.http import openapi, resources
+from toolgate.serve.http.endpoint import Resource
 from toolgate.serve.http.pages import CURSOR_PURPOSE
 from toolgate.serve.known_personas import KnownPersonas
 from toolgate.serve.mcp import McpRoute
@@ -64,6 +65,11 @@ class HttpApp:
         self.request_metrics = None if app.metrics is None else RequestMetrics(app.metrics.registry, ROUTES)
         self._is_traced = app.settings.tracing or app.settings.otlp_url is not None
         self._routes = Router(ROUTES, redirect_slashes=False)  # an address is one address, as for /mcp
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources of /v1."""
+        return resources.RESOURCES
 
     @cached_property
     def openapi(self) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from toolgate.serve.console.page import PageRequest, Pages, View
 from toolgate.serve.console.series import Plot, named_plot
-from toolgate.serve.http.costs import CostsQuery, CostView, Since, UsageQuery, get_costs, get_usage
+from toolgate.serve.http.costs import CostsQuery, CostView, UsageQuery, get_costs, get_usage
 from toolgate.serve.http.endpoint import ApiModel
+from toolgate.serve.http.reach import Instant
 from toolgate.serve.http.statistics import StatisticsQuery, get_statistics
 from toolgate.store.budgets import By
 from toolgate.store.database import now
@@ -25,7 +26,7 @@ class MoneyQuery(ApiModel, frozen=True):
     """The calls whose cost is shown."""
 
     by: By = "tool"
-    since: Since | None = None
+    since: Instant | None = None
     """Without it: the last thirty days."""
 
 

@@ -25,7 +25,7 @@ SECOND_LEVEL: dict[Place, tuple[tuple[str, str], ...]] = {
     "money": (("Spend", "/money"), ("Budgets", "/budgets")),
     "system": (
         ("Health", "/system"), ("Jobs", "/jobs"), ("Schedules", "/schedules"), ("Policy", "/policy"), ("Audit", "/audit"),
-        ("Keys", "/keys"), ("Tenants", "/tenants"),
+        ("Keys", "/keys"), ("Tenants", "/tenants"), ("API", "/docs"),
     ),
 }  # fmt: skip
 """The pages below a place."""

@@ -1,6 +1,7 @@
 """All pages of the console, and the route of each of their addresses."""
 
 from toolgate.serve.console import (
+    api_docs,
     approvals,
     assets,
     audit,
@@ -47,6 +48,7 @@ PAGES = (
     policy_suggestions.pages,
     audit.pages,
     keys.pages,
+    api_docs.pages,
     tenants.pages,
     search.pages,
     person.pages,

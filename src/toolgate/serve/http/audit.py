@@ -7,8 +7,9 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Reply, Resource
-from toolgate.serve.http.invocations import CallRecord, Instant, Name, log_page, record_of, records_of
+from toolgate.serve.http.invocations import CallRecord, Name, log_page, record_of, records_of
 from toolgate.serve.http.pages import Page, PageQuery, position_of
+from toolgate.serve.http.reach import Instant
 from toolgate.serve.problems import HttpProblem
 from toolgate.store.log_pages import LogFilter
 from toolgate.store.signed_heads import SignedHead

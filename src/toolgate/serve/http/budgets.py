@@ -11,7 +11,7 @@ from toolgate.gates.quota.money import parse_dollars
 from toolgate.model import NANO, Tier
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Dollars, Name, tenant_of
+from toolgate.serve.http.reach import Dollars, Instant, Name, tenant_of
 from toolgate.serve.problems import HttpProblem
 from toolgate.store.budgets import BudgetRow, Period
 
@@ -63,7 +63,7 @@ class BudgetTerms(ApiModel, frozen=True):
     limit_usd: Dollars
     timezone: Zone | None = None
     """Where days begin, such as Europe/Berlin; without it as before, or as the settings say."""
-    until: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    until: Instant | None = None
     """The instant at which it ends; without it, never."""
 
 

@@ -8,7 +8,7 @@ import msgspec
 from toolgate.gates.quota.budget_accounts import counted_since
 from toolgate.model import NANO
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
-from toolgate.serve.http.reach import Name, tenant_of, user_of
+from toolgate.serve.http.reach import Instant, Name, tenant_of, user_of
 from toolgate.serve.http.statistics import caught_up
 from toolgate.store.budgets import By, UsageBy
 from toolgate.store.database import now
@@ -17,7 +17,6 @@ resource = Resource("costs")
 
 DEFAULT_DAYS = timedelta(days=30)
 Lines = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-Since = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class CostView(ApiView, frozen=True):
@@ -86,7 +85,7 @@ class CostsQuery(ApiModel, frozen=True):
     """The calls that are summed."""
 
     by: By = "tool"
-    since: Since | None = None
+    since: Instant | None = None
     """Without it: the last thirty days."""
     limit: Lines = 500
 
@@ -95,7 +94,7 @@ class UsageQuery(ApiModel, frozen=True):
     """The calls that are counted."""
 
     by: UsageBy = "day"
-    since: Since | None = None
+    since: Instant | None = None
     """Without it: the last thirty days."""
     user: Name | None = None
     """Only of this user; others than one's own only for those who may see them."""

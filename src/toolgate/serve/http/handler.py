@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from toolgate.serve.app import HttpApp
 
 MAX_QUERY_BYTES, MAX_QUERY_FIELDS = 8_192, 50
+FIRST_YEAR, LAST_YEAR = 1970, 2999
+"""Of instants in requests."""
 JSON = "application/json"
 ANSWER_HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 """Answers are somebody's own: neither a cache nor a browser that guesses at types is to make more of them."""
@@ -184,7 +186,7 @@ def _lists(kind: type[ApiModel]) -> frozenset[str]:
 
 @cache
 def _instants(kind: type[ApiModel]) -> frozenset[str]:
-    """The fields of a query that are instants."""
+    """The fields of a query or body that are instants."""
     return frozenset(one.encode_name for one in msgspec.structs.fields(kind) if "datetime.datetime" in str(one.type))
 
 
@@ -193,9 +195,19 @@ def converted(fields: Mapping[str, Any], kind: type[ApiModel]) -> ApiModel:
         if fields[name][4:5] != "-":  # msgspec would take a number for seconds since 1970
             raise HttpProblem(422, f"The query is wrong: {name} must be an instant such as 2026-11-01T00:00:00Z.")
     try:
-        return msgspec.convert(fields, kind, strict=False)
+        found = msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
         raise HttpProblem(422, f"The query is wrong: {words_of(error)}.") from None
+    return _checked("query", found)
+
+
+def _checked(part: str, given: ApiModel) -> ApiModel:
+    """Gives a query or body whose instants are of years that can be reckoned with: hours are added to them and taken off."""
+    for name in _instants(type(given)):
+        at = getattr(given, name)
+        if at is not None and not FIRST_YEAR <= at.year <= LAST_YEAR:
+            raise HttpProblem(422, f"The {part} is wrong: {name} must be of a year from {FIRST_YEAR} to {LAST_YEAR}.")
+    return given
 
 
 async def _body(request: ApiRequest, kind: type[ApiModel]) -> ApiModel:
@@ -208,7 +220,7 @@ async def _body(request: ApiRequest, kind: type[ApiModel]) -> ApiModel:
     try:
         if not text.isascii():
             text.decode()  # a part that is not read here is not looked at by msgspec
-        return msgspec.json.decode(text or b"{}", type=kind)
+        return _checked("body", msgspec.json.decode(text or b"{}", type=kind))
     except msgspec.ValidationError as error:
         raise HttpProblem(422, f"The body is wrong: {words_of(error)}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -11,6 +11,7 @@ from toolgate.errors import Status
 from toolgate.model import Actor, Tier
 from toolgate.serve.http.endpoint import ApiRequest, ApiView, Resource
 from toolgate.serve.http.pages import Page, PageQuery, cursor_of, position_of
+from toolgate.serve.http.reach import Instant
 from toolgate.serve.problems import HttpProblem
 from toolgate.store.database import Rows
 from toolgate.store.log_pages import CallFilter, LogPage
@@ -23,7 +24,6 @@ MAX_LEVELS, MAX_WITHIN = 5, 200
 """Levels of calls within a call that its tree has, and calls in all."""
 MIN_ID_CHARS = 8
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class WaitingFor(ApiView, frozen=True):

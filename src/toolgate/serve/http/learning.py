@@ -12,7 +12,7 @@ from toolgate.learning.recommendations import Recommendation
 from toolgate.learning.tool_reports import ToolReport
 from toolgate.model import NANO
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
-from toolgate.serve.http.reach import Name, tenant_of, user_of
+from toolgate.serve.http.reach import Instant, Name, tenant_of, user_of
 from toolgate.serve.http.statistics import caught_up
 from toolgate.store.database import now
 from toolgate.store.learning import FeedbackRow, LimitKind
@@ -190,7 +190,7 @@ class ForgetQuery(ApiModel, frozen=True):
     """What is to be forgotten: all of the tenant, of one user, or what is older."""
 
     user: Name | None = None
-    before: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    before: Instant | None = None
 
 
 class Forgotten(ApiView, frozen=True):

@@ -1,6 +1,5 @@
 """/v1/policy: the policy in force, the data that it decides by, and what another policy would have said."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,11 +8,9 @@ from toolgate.errors import CallError
 from toolgate.gates.policy.engine import Action
 from toolgate.gates.policy.replay import Change, Replay
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
-from toolgate.serve.http.reach import Name, Reason, named_actor, tenant_of
+from toolgate.serve.http.reach import Instant, Name, Reason, named_actor, tenant_of
 
 resource = Resource("policy")
-
-Since = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class PolicyView(ApiView, frozen=True):
@@ -77,14 +74,14 @@ class ReplayWish(ApiModel, frozen=True):
     """Without it: the policy in force."""
     data: dict[str, Any] | None = None
     """Documents; those that it leaves out, and the allow lists of tenants that it does not name, are those in force."""
-    since: Since | None = None
+    since: Instant | None = None
     """Only calls since then."""
 
 
 class ObservedQuery(ApiModel, frozen=True):
     """The calls that are compared."""
 
-    since: Since | None = None
+    since: Instant | None = None
 
 
 class DeniedTool(ApiModel, frozen=True):

@@ -1,5 +1,6 @@
 """The part of the installation that a request is about: one tenant or all, one user or all."""
 
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -10,6 +11,8 @@ from toolgate.serve.problems import HttpProblem
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern="^[^\\x00-\\x1f\\x7f]+(?!\\n)$")]
 """The name of a tool, user, persona, session or tenant."""
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+"""An instant with its time zone; of which years it may be, the handler checks."""
 Reason = Annotated[str, msgspec.Meta(max_length=1_000)]
 Dollars = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,10}(\.[0-9]{1,9})?$", description="Dollars, such as 12.50.")]
 

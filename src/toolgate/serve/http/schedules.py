@@ -1,6 +1,5 @@
 """/v1/schedules: calls of tools at the times of a cron line."""
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -9,7 +8,7 @@ from toolgate.jobs.job import Job
 from toolgate.jobs.schedules import MAX_NAME_CHARS, MAX_RUNS, CronTimes, Schedule, ScheduleState
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, Resource
 from toolgate.serve.http.pages import Page, PageQuery, page_of, position_of
-from toolgate.serve.http.reach import Name
+from toolgate.serve.http.reach import Instant, Name
 from toolgate.serve.http.tools import Arguments, Session, no_arguments
 
 resource = Resource("schedules")
@@ -28,7 +27,7 @@ class NewSchedule(ApiModel, frozen=True):
     """The IANA name of the time zone that the cron line is read in; without it, that of the user."""
     max_runs: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUNS)] | None = None
     """How often it fires; then it ends."""
-    until: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    until: Instant | None = None
     """The last moment at which it may fire."""
     session: Session | None = None
     """The session that the calls belong to."""

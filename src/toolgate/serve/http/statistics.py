@@ -15,7 +15,7 @@ from toolgate.model import NANO
 from toolgate.model.roles import Permission
 from toolgate.serve.http.budgets import budget_statuses
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
-from toolgate.serve.http.reach import Name, tenant_of, user_of
+from toolgate.serve.http.reach import Instant, Name, tenant_of, user_of
 from toolgate.serve.problems import HttpProblem
 from toolgate.store.call_counts import CountBy, CountFilter
 from toolgate.store.database import now
@@ -24,7 +24,6 @@ resource = Resource("statistics")
 
 DEFAULT_PERIOD = timedelta(hours=24)
 PERMISSIONS: tuple[Permission, ...] = ("own", "call", "read", "answer", "administer", "operate")
-Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 Step = Annotated[int, msgspec.Meta(ge=3_600, le=31 * 86_400)]
 
 
