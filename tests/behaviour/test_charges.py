@@ -67,6 +67,7 @@ async def test_a_failure_after_the_tool_was_reached_is_paid_unless_the_tool_says
         assert sum(line.nano for line in await app.budgets.costs("tool")) == cents * CENT
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize(
     ("ends", "cents", "attempts"),
     [

@@ -283,6 +283,7 @@ async def test_what_a_model_writes_does_nothing_to_the_terminal(terminal: Termin
             assert "\x1b]8;" not in screen.screen(colours=True)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.needs("tmux")
 async def test_lines_are_completed_continued_and_remembered(terminal: Terminal) -> None:
     async with model_server("openai", Reply("Fine.")) as server:

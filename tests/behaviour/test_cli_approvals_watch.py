@@ -48,6 +48,7 @@ def line_of(process: "subprocess.Popen[bytes]", seconds: float = SECONDS) -> str
     return process.stdout.readline().decode()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_program_is_given_a_line_for_each_change_by_whichever_process(terminal: Terminal) -> None:
     first = pending(terminal("call", "send", "to=bob", "--json"))
     with watching(terminal, "--json") as process:

@@ -403,6 +403,7 @@ def test_a_missing_extra_is_a_warning_with_the_way_to_get_it(terminal: Terminal,
     assert "pip install 'toolgate[" in found["advice"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.requirement("JOB-3", "DOOR-6")
 def test_an_event_stream_is_asked_and_only_its_own_line_turns(terminal: Terminal, nats_url: str) -> None:
     terminal.set("TOOLGATE_EVENTS__URL", nats_url)

@@ -212,6 +212,7 @@ def test_a_custom_tool_can_say_so(terminal: Terminal) -> None:
 # -- whose
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_jobs_of_others_are_listed_only_where_they_are_asked_for(terminal: Terminal) -> None:
     ids = {
         who: queue(terminal, "sell", f"what={who}", "--tenant", tenant, "--user", user, "--persona", persona)

@@ -65,6 +65,7 @@ def test_the_gateway_conforms_with_two_processes(tmp_path: Path, revision: str) 
     assert wrong(scenarios, [("server", revision)]) == []
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_clients_of_both_eras_see_one_server(servers: Servers) -> None:
     """The SDK's own client, with calls, questions to a person, and tasks, each request to the next process."""
     key = servers.key("a", "--may-approve")
@@ -115,6 +116,7 @@ async def test_a_killed_process_takes_nothing_with_it(servers: Servers) -> None:
     assert servers.terminal.run("audit", "verify").code == 0
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_processes_are_replaced_one_after_another_without_a_failed_request(servers: Servers) -> None:
     key = servers.key("a")
     failed: list[Any] = []

@@ -54,6 +54,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_both_eras_are_spoken_and_stdout_is_the_protocol_s_alone(folder: Path) -> None:
     async with piped(folder) as pipe:
         await pipe.hello()

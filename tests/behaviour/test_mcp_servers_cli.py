@@ -235,6 +235,7 @@ def test_a_package_that_is_taken_over_without_a_version_is_said_to_have_none(ter
     assert "mcp-server-time==VERSION" in done.err
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.requirement("DOOR-6")
 def test_settings_that_name_no_program_say_more_of_the_server_that_was_added(terminal: Terminal, upstream: Upstream) -> None:
     assert add(terminal, upstream).code == 0

@@ -215,6 +215,7 @@ async def _logged(session: Session, site: Site, id: str) -> int:
     return count
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("listens_at", ["the other", "the same"])
 async def test_changes_reach_a_client_whichever_process_has_its_stream(
     database: str, tmp_path: Path, listens_at: str
@@ -293,6 +294,7 @@ async def test_a_session_that_nobody_uses_ends_everywhere(
             assert (await session.send(site, message("tools/list", id=9))).status == 404
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("id", [b"null", b"{}", b'"x"', b"true", b"1e400", b"99999999999999999999", b"-4294967297"])
 async def test_answers_that_nobody_asked_for_change_nothing(tmp_path: Path, id: bytes) -> None:
     async with a_pair(f"sqlite:///{tmp_path / 'toolgate.db'}", tmp_path) as pair:

@@ -155,6 +155,7 @@ async def test_a_result_that_is_too_long_for_the_record_is_an_artifact(
         assert await other.audit.artifact(artifact, actor=Actor("acme", "analyst", "eve")) is None
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_of_several_processes_each_task_goes_on_in_one(stage: Stage) -> None:
     async with stage.app() as (app, site):
         client = Client(site, await key_for(app, ADA))
@@ -254,6 +255,7 @@ async def change(app: App, sql: str) -> None:
     await app.parts.store.transact(work())
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("broken", ["request = 'bm90aGluZw=='", "request = NULL", "runs = 5"])
 async def test_a_task_that_cannot_go_on_ends_and_keeps_no_other_from_it(stage: Stage, broken: str) -> None:
     async with stage.app() as (app, site):

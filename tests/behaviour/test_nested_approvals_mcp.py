@@ -89,6 +89,7 @@ async def test_who_can_t_be_asked_waits_and_the_same_call_goes_on_elsewhere(data
     assert bench.effects == ONCE and len(set(ids)) == 2
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_another_process_goes_on_with_the_state_that_the_client_brings(database: str, bench: Bench) -> None:
     async with served(bench, database) as (app, _):
         key = await key_for(app, ADA, may_approve=True)

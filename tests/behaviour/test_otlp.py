@@ -44,6 +44,7 @@ async def test_the_standard_variables_name_the_collector_its_headers_and_the_ser
         assert len(roots(found)) == 1 and found.service == "gate-7" and found.headers["x-team"] == "blue"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_collector_that_is_away_fails_no_call(caplog: pytest.LogCaptureFixture) -> None:
     async with memory_app(otlp_url="http://127.0.0.1:9") as app:
         assert (await app.invoke("echo", {"text": "x"})).ok

@@ -388,6 +388,7 @@ def test_the_suggested_data_allows_exactly_the_used_pairs(used: dict[tuple[str, 
             assert (lets_request(data, question) is not None) is allow
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @at_most(5)
 @given(used=PAIRS)
 def test_an_opa_server_says_the_same(opa: Opa, used: dict[tuple[str, str | None], set[str]]) -> None:

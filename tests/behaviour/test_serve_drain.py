@@ -105,6 +105,7 @@ def request(server: Server, tool: str, arguments: str = "{}") -> bytes:
     ).encode() + body
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_that_is_to_stop_says_so_and_serves_on_until_it_is_left(terminal: Terminal) -> None:
     async with a_server(terminal, drain_seconds=2) as server:
         session = await Session.begin(server.site, server.key)

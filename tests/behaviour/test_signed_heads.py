@@ -131,6 +131,7 @@ SWAP = (
 FORGED = "INSERT INTO audit_log SELECT {}, at, kind, 'forged', tenant, tool, status, body, hash FROM audit_log WHERE seq = 1"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize(
     ("statements", "fault"),
     [

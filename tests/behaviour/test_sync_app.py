@@ -297,6 +297,7 @@ def run(folder: Path, program: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, file], cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_process_that_was_forked_off_is_told_so_and_ends(tmp_path: Path) -> None:
     done = run(
         tmp_path,

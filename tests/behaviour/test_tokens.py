@@ -169,6 +169,7 @@ async def test_without_issuers_there_is_no_metadata_and_no_pointer_to_it() -> No
         assert "resource_metadata" not in (await site("POST", "/mcp", body=b"{}")).headers["www-authenticate"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_the_end_of_a_token_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolgate.serve.streams.WATCH_SECONDS", 0.1)
     async with an_issuer() as issuer, a_site(issuer, leeway=0) as (_, site):

@@ -171,6 +171,7 @@ async def test_the_first_that_is_shown_is_not_exchanged_under_the_hand(app: App,
     assert await app.approvals.state(second, "acme") == "waiting"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_one_that_expires_while_it_is_looked_at_says_so(tmp_path: Path, browser: Browser) -> None:
     async with memory_app(database_url=f"sqlite:///{tmp_path}/t.db", approvals={"expire_seconds": 4}) as app:
         app.tools.register(pay)

@@ -131,6 +131,7 @@ async def test_no_form_changes_what_is_not_theirs(
 # -- texts that break pages
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("text", ['{"text": "\\ud800"}', '{"\\udfff": 1}', '{"text": {"a": ["\\uDC00"]}}'])
 async def test_half_a_character_in_arguments_is_a_fault_of_the_form(app: App, site: Site, text: str) -> None:
     """JSON can name one half of a surrogate pair, which no page can hold."""

@@ -142,6 +142,7 @@ async def test_a_call_is_explained_and_made_again_by_keys_alone(app: App, people
     await expect(page.locator("#proof")).to_contain_text("Proven")
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.needs("chromium")
 async def test_without_javascript_and_on_a_phone(app: App, people: People) -> None:
     await made(app, "look", {"order": HOSTILE}, BOB)

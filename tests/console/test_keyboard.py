@@ -71,6 +71,7 @@ async def test_sign_in_by_the_link_look_around_and_sign_out(app: App, people: Pe
     await expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.usefixtures("app")
 async def test_try_a_tool_after_a_wrong_value(people: People) -> None:
     page = await people.sign_in(ANN, "operator", path="/tools")
@@ -158,6 +159,7 @@ async def test_watch_a_live_call_appear_without_losing_the_row(app: App, people:
     await expect(page).to_have_url(re.compile(f"/calls/{first.id}"))
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_filters_keep_the_focus_where_it_was(app: App, people: People) -> None:
     await app.invoke("echo", {"text": "one"}, actor=ANN)
     await app.invoke("no_such_tool", {}, actor=ANN)
@@ -192,6 +194,7 @@ async def test_disable_a_tool_for_one_tenant_and_enable_it_again(app: App, peopl
     assert (await app.invoke("echo", {"text": "x"}, actor=ANN)).ok
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_accept_a_quarantined_tool_after_its_difference(app: App, people: People) -> None:
     async with desk() as server:
         page = await people.sign_in(BOB, "operator", path="/servers")

@@ -103,6 +103,7 @@ async def test_a_plot_has_a_legend_that_toggles_a_tooltip_and_a_table(people: Pe
     await expect(plot.get_by_role("cell", name="$ 0.75")).to_be_visible()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.usefixtures("app")
 async def test_spend_is_summed_by_what_is_chosen_and_only_of_ones_own_tenant(people: People) -> None:
     page = await people.sign_in(ANN, "viewer", path="/money?by=user")

@@ -72,6 +72,7 @@ async def test_no_page_walks_through_the_log_or_its_counts(app: App, site: Site)
     database.close()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("address", ["/", "/calls", "/money", *FILTERED])
 async def test_nothing_is_read_twice_for_a_page(app: App, site: Site, address: str) -> None:
     for _ in range(3):

@@ -90,6 +90,7 @@ async def test_a_tool_is_explained_tried_and_corrected_by_mouse(app: App, people
     await expect(page.locator("#approval")).to_contain_text("pay")
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_tool_is_tried_by_keyboard_alone_and_on_a_phone(app: App, people: People) -> None:
     app.register(ship)
     page = await people.sign_in(ANN, "operator", path="/tools/ship", viewport=PHONE)

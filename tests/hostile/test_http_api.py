@@ -334,6 +334,7 @@ async def test_a_key_in_the_address_is_neither_taken_nor_logged(
     assert str(site.key).rpartition("_")[2] not in caplog.text
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_guesses_are_slowed_and_nobody_else(site: Site) -> None:
     clock = asyncio.get_running_loop().time
     assert (await site("GET", "/v1/tools")).status == 200

@@ -162,6 +162,7 @@ async def test_a_storm_of_those_who_come_and_go_leaves_nothing(app: App, site: S
         assert len(site.http.streams) == 1
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_stream_that_nobody_reads_piles_nothing_up_and_ends(
     app: App, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_secret_that_comes_into_a_folder_that_is_only_read_is_never_seen(jail:
     assert said["first"]["spied"] == said["later"]["spied"] == said["removed"]["spied"] == {}
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("jail", MOUNTING)
 def test_other_files_are_seen_at_the_next_call(jail: str, user: str) -> None:

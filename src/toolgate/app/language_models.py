@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make_prompts(parts: "Parts") -> tuple[PromptFiles, Prompts]:
-    """What models are told, and the files that it is made of."""
+    """The prompts of models, and the files that they are made of."""
 
     async def listed(permitted: tuple[Tool, ...], actor: Actor) -> list[Entry]:
         served = await parts.served.choose(permitted, actor.tenant)

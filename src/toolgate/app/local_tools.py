@@ -37,7 +37,7 @@ class LocalTools:
         self._tools: ToolsFacet | None = None
         self._python: list[Entry] = []
         self.refused_by: str | None = SETTING if parts.settings.enforcement.disable_local_tools else None
-        """Who refuses them; None: nobody."""
+        """The setting or organisation that refuses them; None: nobody."""
 
     @property
     def problems(self) -> list[ToolProblem]:

@@ -30,7 +30,7 @@ class TeamStatus(NamedTuple):
     enabled: bool
     org_id: str | None
     source: str | None
-    """Where its bundle is had; None: bundles are added by hand."""
+    """The address of its bundle; None: bundles are added by hand."""
     version: int | None
     """Of the newest bundle; None: none was received."""
     key_id: str | None

@@ -85,7 +85,7 @@ class ToolIndex:
         return self._semantic
 
     async def _server_contexts(self) -> Mapping[str, str]:
-        """What each MCP server says it is for, by the target of its tools: read again once the catalog is another."""
+        """The purpose that each MCP server states, by the target of its tools: read again once the catalog is another."""
         version, known = self._parts.catalog.version, self._contexts
         if known[0] != version:
             found = {name: _context(about) for name, about in (await self._parts.store.read(descriptions())).items()}

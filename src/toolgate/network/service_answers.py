@@ -1,4 +1,4 @@
-"""What clients of services share: a credential that can be sent, an answer and a text that can be shown, a time to wait."""
+"""Shared by clients of services: a credential that can be sent, an answer and a text that can be shown, a time to wait."""
 
 import re
 from collections.abc import Mapping

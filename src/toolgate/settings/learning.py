@@ -8,10 +8,10 @@ from toolgate.settings.services import ServiceUrl
 
 
 class LearningSettings(Section):
-    """What is learned from the outcomes of calls and from what users say of them."""
+    """Learning from the outcomes of calls and from users' feedback."""
 
     order_search: bool = True
-    """Whether past outcomes order the tools that a search finds."""
+    """If true, past outcomes order the tools that a search finds."""
     keep_days: int = Field(default=90, ge=1, le=3_650)
     """Days after which feedback, past tasks and notes are deleted."""
     feedback_per_hour: int = Field(default=60, ge=1, le=10_000)
@@ -24,4 +24,4 @@ class LearningSettings(Section):
     token: SecretName = "LEARNING_TOKEN"
     """The name of the secret, among those of servers, that is sent to `url`; without such a secret, none is."""
     send_calls: bool = True
-    """Whether the outcome of each call is sent to `url`, and not only what users say."""
+    """If true, the outcome of each call is sent to `url`, and not only users' feedback."""

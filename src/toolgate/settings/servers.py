@@ -108,7 +108,7 @@ class ServerSettings(Section):
     trust_first_seen: bool = False
     """Whether tools, prompts and resources that were never seen before may be used without anybody accepting them."""
     sampling: SamplingSettings | None = None
-    """Whether it may ask the language model of whoever calls its tools, and how much: `true`, or limits. Each request is a
+    """Lets it ask the language model of the caller of its tools, within limits: `true`, or limits. Each request is a
     call of `ask_model` inside that call. None: such requests go to the caller, if that is an MCP client that takes them."""
     isolation: Literal["required", "none"] = "required"
     """required: in a jail, or not at all. none: with the rights of whoever runs Toolgate."""

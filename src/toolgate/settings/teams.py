@@ -18,22 +18,22 @@ class TeamFeatures(Section):
     """The parts of what an organisation offers that are used here."""
 
     shared_tools: bool = True
-    """Whether its tools are."""
+    """If true, its tools are used."""
 
 
 class TeamSettings(Section):
     """The organisation that this installation belongs to, and its tools."""
 
     enabled: bool = False
-    """Whether organisation tools are used at all."""
+    """If true, organisation tools are used."""
     org_id: str | None = None
     """The id of the organisation: small letters, digits, and `.`, `_`, `-`."""
     public_key: str | None = None
     """The key that signs its bundles, 64 hex digits, as `toolgate teams create-key` prints it. It is never taken from a
     bundle: another key is written here by hand."""
     url: ServiceUrl | None = None
-    """Where the bundle is had: `https://gate.example.com/v1/teams/{org_id}/bundle` of another Toolgate, or a file on any web
-    server. `{org_id}` stands for the id."""
+    """The address of the bundle: `https://gate.example.com/v1/teams/{org_id}/bundle` of another Toolgate, or a file on any
+    web server. `{org_id}` stands for the id."""
     folder: Path | None = None
     """A folder with the file `ORG_ID.bundle.json`, in place of a URL."""
     token_secret: str | None = None
@@ -43,7 +43,7 @@ class TeamSettings(Section):
     allowed_tools: tuple[str, ...] | None = None
     """The only tools of the organisation that may ever be used. None: all, after a person has accepted them."""
     may_enforce: bool = False
-    """Whether a bundle may keep its tools from being disabled, and may refuse local tools. A person accepts that as well."""
+    """If true, a bundle may keep its tools from being disabled, and may refuse local tools. A person accepts that too."""
     features: TeamFeatures = TeamFeatures()
 
     @field_validator("org_id")

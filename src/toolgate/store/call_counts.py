@@ -164,7 +164,7 @@ def _pieces(since: int, until: int, step: int | None) -> Iterator[tuple[int, int
 def _statement(
     facet: str, given: tuple[str, ...], steps: str | None, names: tuple[str, str], summed: tuple[str, ...]
 ) -> str:
-    """Where a step is one span, rows are grouped by where that `starts`: they lie in this order, and need not be sorted."""
+    """Groups rows, where a step is one span, by where that `starts`: they lie in this order, and need not be sorted."""
     where = [_PLACE, "value = :value" if facet in given or not facet else f"value IN ({_VALUES})"]
     where += [f"starts IN ({_STARTS})" if "tool" in given else "starts >= :begin AND starts < :until"]
     where += [f"{_COLUMN[name]} = :{name}" for name in given if name in _COLUMN]

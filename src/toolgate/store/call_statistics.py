@@ -174,7 +174,7 @@ def _number(value: Any) -> int:
 
 
 def observed(rows: Iterable[tuple[Any, ...]]) -> dict[ToolKey, list[Observed]]:
-    """What ends of calls say about their tools, in the order of the log."""
+    """The outcomes of tools that ends of calls tell, in the order of the log."""
     found: dict[ToolKey, list[Observed]] = {}
     for at, tenant, tool, status, body in rows:
         verdict = tool_outcomes.verdict_of(status, _content(body))

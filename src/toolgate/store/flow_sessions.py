@@ -14,7 +14,7 @@ MAX_PRUNED_SESSIONS = 1_000
 
 
 class FlowKey(NamedTuple):
-    """Whose session; '' for the calls of a user that name none."""
+    """The owner of the session; '' for the calls of a user that name none."""
 
     tenant: str
     user: str

@@ -25,7 +25,7 @@ class BundleSource:
 
     @property
     def place(self) -> str | None:
-        """Where the bundle is had; None: nowhere."""
+        """The address of the bundle; None: there is none."""
         org_id = self._settings.org_id or ""
         if self._settings.url is not None:
             return self._settings.url.replace("{org_id}", org_id)

@@ -81,7 +81,7 @@ def plain(text: str, most: int) -> str:
 
 
 def checked_phrasings(phrasings: Sequence[str]) -> list[str]:
-    """What is searched for, without what is empty or said twice. Raises InvalidInput if it is too much."""
+    """The phrasings of a search, without empty ones and repetitions. Raises InvalidInput if it is too much."""
     if len(phrasings) > MAX_PHRASINGS:
         raise InvalidInput(
             f"A search takes at most {MAX_PHRASINGS} phrasings of one task, not {len(phrasings)}.",

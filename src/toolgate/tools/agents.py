@@ -21,7 +21,7 @@ AgentUrl = Annotated[str, Field(min_length=1, max_length=2_000, json_schema_extr
 
 
 class SubordinateAnswer(TypedDict):
-    """What the subordinate came to. `status` failed: `reason` says why, and there is no text."""
+    """The result of the subordinate. `status` failed: `reason` says why, and there is no text."""
 
     agent: str
     status: str

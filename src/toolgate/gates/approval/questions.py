@@ -105,7 +105,7 @@ class Questions:
         return messages
 
     async def messages(self, row: ApprovalRow) -> tuple[UserMessage, ...]:
-        """What the user of a call had typed when its question was put; nothing, once that is answered."""
+        """The words that the user of a call had typed when its question was put; none once that is answered."""
         sealed = await self._store.read(approvals.user_words(row.id))
         found = None if sealed is None else await self.seal.open(_words_id(row), sealed)
         return () if found is None else msgspec.json.decode(found, type=tuple[UserMessage, ...])
@@ -314,5 +314,5 @@ class Questions:
 
 
 def _words_id(row: ApprovalRow) -> str:
-    """What the user's messages are sealed for: apart from the arguments of the same question."""
+    """The purpose that the user's messages are sealed for: apart from the arguments of the same question."""
     return f"{row.id} words"

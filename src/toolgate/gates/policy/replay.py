@@ -154,7 +154,7 @@ class RecordedInput(NamedTuple):
 
 
 def _input(call: RecordedDecision, reads: InputsRead, data: PolicyData) -> RecordedInput:
-    """What the policy does not read is left out, so that calls that are the same to it are judged once."""
+    """Leaves out what the policy does not read, so that calls that are the same to it are judged once."""
     body = call.body
     if call.let_through is None:
         return RecordedInput(None, "the record does not say whether the policy let it through")

@@ -1,4 +1,4 @@
-"""What belongs to the person and not to a place: the theme of the pages, and signing out."""
+"""Pages about the person who is signed in: the theme of the pages, and signing out."""
 
 from toolgate.serve.console.page import Go, PageRequest, Pages
 from toolgate.serve.http.session import end_session

@@ -34,7 +34,7 @@ class SuggestionsQuery(ApiModel, frozen=True):
 
 @pages.get("/policy/suggestions", permission="operate", twin="/v1/policy/suggest")
 async def suggestions(request: PageRequest, query: SuggestionsQuery) -> View:
-    """What each persona used and did not, and the data that would allow what was used. Nothing is applied here."""
+    """Shows the tools that each persona used and did not, and the data that would allow those. Nothing is applied here."""
     try:
         async with asyncio.timeout(SUGGEST_SECONDS):
             found = await suggest_policy(request, SuggestQuery(days=query.days))

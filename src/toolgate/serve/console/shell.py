@@ -1,4 +1,4 @@
-"""What surrounds every page: the six places, what waits, who is signed in, the tenants and personas to choose from."""
+"""The frame of every page: the six places, what waits, who is signed in, the tenants and personas to choose from."""
 
 import asyncio
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ pages = Pages("tools")
 
 @pages.get("/teams", permission="operate", twin="/v1/teams")
 async def teams(request: PageRequest) -> View:
-    """What waits, each with its difference, and what is in use."""
+    """Shows the tools that wait, each with its difference, and those in use."""
     return await _shown(request)
 
 

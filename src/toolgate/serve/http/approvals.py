@@ -155,7 +155,7 @@ class ApprovalDetail(ApiView, frozen=True):
     """The last messages that the user typed in the session before the call, oldest first; only for somebody who may approve
     it, while it waits."""
     origins: OriginsView
-    """Where values of the arguments stood before; only for somebody who may approve it."""
+    """The places where values of the arguments stood before; only for somebody who may approve it."""
     history: list[PastAnswer]
     """The last five answers to calls of the same tool in the tenant, newest first; of a caller, to its own calls."""
     budgets: list[BudgetBalance]

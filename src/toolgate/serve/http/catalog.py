@@ -51,8 +51,8 @@ class FoundTools(ApiView, frozen=True):
     is_sure: bool
     """False if even the best is a doubtful fit."""
     basis: Basis
-    """Whether what tools do was compared with the task, or only words were: before the index is ready, or without the extra
-    `embeddings`."""
+    """`meaning`: descriptions were compared with the task; `words`: only words were, before the index is ready,
+    or without the extra `embeddings`."""
 
 
 class ToolTokens(ApiView, frozen=True):
@@ -108,7 +108,7 @@ class PromptQuery(ApiModel, frozen=True):
 
 
 class PromptView(ApiView, frozen=True):
-    """What a model is told before it begins."""
+    """The system prompt of a model."""
 
     text: str
     definitions: list[dict[str, Any]]

@@ -87,7 +87,7 @@ class LearningQuery(ApiModel, frozen=True):
 
 
 class NewFeedback(ApiModel, frozen=True):
-    """What the caller says about a tool, or about one call of it."""
+    """The feedback of the caller on a tool, or on one call of it."""
 
     tool_name: Name
     success: bool
@@ -96,7 +96,7 @@ class NewFeedback(ApiModel, frozen=True):
     score: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     comment: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_COMMENT_CHARS)] | None = None
     task: Text | None = None
-    """What the tool was used for, in words: kept to recommend it for similar tasks."""
+    """The task that the tool was used for, in words: kept to recommend it for similar tasks."""
     duration_ms: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """Of a known call, what the audit log says counts; so for `args_hash`."""
     args_hash: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
@@ -187,7 +187,7 @@ class RememberedNote(ApiView, frozen=True):
 
 
 class ForgetQuery(ApiModel, frozen=True):
-    """What is to be forgotten: all of the tenant, of one user, or what is older."""
+    """The records to forget: all of the tenant, of one user, or what is older."""
 
     user: Name | None = None
     before: Instant | None = None

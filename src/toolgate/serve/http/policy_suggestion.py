@@ -87,7 +87,7 @@ class AllowListChange(ApiModel, frozen=True):
     """For callers without a persona; null: there is no list for them."""
     everybody: Tools = msgspec.field(default_factory=list)
     unlisted_personas: Literal["deny", "unrestricted"] = "deny"
-    """What callers have for whom there is no list: nothing, or what they would have without any."""
+    """The tools of callers for whom there is no list: nothing, or what they would have without any."""
     reason: Reason | None = None
 
 

@@ -23,7 +23,7 @@ class OrganisationView(ApiView, frozen=True):
     enabled: bool
     org_id: str | None
     source: str | None
-    """Where its bundle is had."""
+    """The address of its bundle."""
     version: int | None
     key_id: str | None
     created_at: datetime | None
@@ -33,7 +33,7 @@ class OrganisationView(ApiView, frozen=True):
     received_at: datetime | None
     tried_at: datetime | None
     failure: str | None
-    """Why the last look for a newer one gave nothing."""
+    """The reason that the last look for a newer one gave nothing."""
     live: int
     waiting: int
     refuses_local_tools: bool
@@ -81,7 +81,7 @@ class TeamsView(ApiView, frozen=True):
 
 
 class ReceivedView(ApiView, frozen=True):
-    """What a bundle brought."""
+    """The changes that a bundle brought."""
 
     version: int
     is_new: bool

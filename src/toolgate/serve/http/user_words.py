@@ -11,7 +11,7 @@ resource = Resource("sessions")
 
 
 class TypedText(ApiModel, frozen=True):
-    """What the user typed."""
+    """The words that the user typed."""
 
     text: Annotated[str, msgspec.Meta(min_length=1)]
     """One message, as it was typed; of a long one the first 100,000 characters are known."""
