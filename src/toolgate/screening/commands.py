@@ -191,7 +191,7 @@ class CommandRules:
             return max(fits)
         if ANY_PROGRAM in self.allow:
             return 0
-        is_named = any(entry[0] == words[0] for entry in self.allow)
+        is_named = any(entry[:1] == (words[0],) for entry in self.allow)
         raise self._unknown(
             words[0], "is allowed only with other arguments" if is_named else "is not an allowed command", jailed
         )
