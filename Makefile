@@ -27,13 +27,12 @@ tour: $(READY) ## Set up and show the commands of the terminal in a tour of two 
 # Which tests are of the matrix: tests/matrix.py. Those with random examples are in both, there with more of them.
 # Each worker takes a part of the files, and then from the others': so they seldom set up twice what a file shares. There are
 # more of them than cores, because tests wait for processes, servers and clocks.
-WORKERS := 4
+WORKERS := 6
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=25 --durations-min=1
 MEASURED = $(if $(MEASURE),rm -rf build/coverage && COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml)
 test: engines ## Set up and run the tests, each promise on one backend; TESTS= names some of them
 	$(MEASURED) $(PYTEST) -m "not matrix and not slow" $(TESTS)
 
-test-matrix: WORKERS := 4
 test-matrix: engines ## Run the rest: every other backend, jail, user and transport, more random examples, and what takes long
 	$(PYTEST) -m "(matrix or hypothesis) and not slow" --hypothesis-profile=matrix $(TESTS)
 

@@ -273,6 +273,7 @@ def test_a_job_that_failed_is_shown_with_the_cause_and_follow_says_so(terminal: 
     assert "fail · INVOCATION_ERROR: The tool raised ValueError" in listed and "\x1b" not in listed
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.requirement("JOB-4")
 def test_a_job_whose_worker_died_with_its_effect_is_parked_and_asked_about(terminal: Terminal) -> None:
     terminal.settings("limits: {lease_seconds: 1}")

@@ -59,6 +59,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize(("words", "told"), COMMANDS.items(), ids=lambda part: part[0])
 def test_a_list_fits_a_terminal_of_80_columns(terminal: Terminal, words: tuple[str, ...], told: tuple[str, ...]) -> None:
     shown = Teletype(terminal, *words, columns=80)

@@ -357,6 +357,7 @@ async def test_a_job_that_has_not_begun_at_the_deadline_is_cancelled(tmp_path: P
         assert ran == [0]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_job_that_was_over_at_the_deadline_is_told_though_nobody_had_looked(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

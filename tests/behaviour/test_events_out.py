@@ -204,6 +204,7 @@ async def test_forged_and_foreign_results_are_passed_over(tmp_path: Path, settin
         assert (await gateway.invoke("render", {"scene": "sky"})).output == "true"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_key_of_somebody_else_cannot_answer(
     tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

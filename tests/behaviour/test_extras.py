@@ -104,6 +104,7 @@ def elsewhere(terminal: Terminal) -> dict[str, str]:
     return {"PYTHONPATH": str(hide.parent), "PATH": "/usr/bin:/bin"}
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.requirement("DOOR-6", "SBX-1")
 def test_typescript_without_deno_names_the_extra_and_not_the_jail(terminal: Terminal, elsewhere: dict[str, str]) -> None:
     words = ("call", "code_execute", "language=typescript", "code=return 1", "--yes")

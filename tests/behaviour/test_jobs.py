@@ -405,6 +405,7 @@ async def test_priorities_order_the_jobs_of_a_tenant_and_tenants_take_turns() ->
     assert "other only" in order[:2]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_job_that_is_cancelled_when_it_is_taken_and_not_begun_is_ended() -> None:
     shop = Shop()
     async with opened() as app:

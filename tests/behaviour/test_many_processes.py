@@ -201,6 +201,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_workers_share_a_port_and_are_replaced(workshop: Servers) -> None:
     """A session goes on in whichever worker gets its requests; a signal ends all, and the exit code is 0."""
     key = workshop.key("a")

@@ -53,6 +53,7 @@ def did(terminal: Terminal) -> Counter[str]:
     return Counter(file.read_text().splitlines() if file.exists() else ())
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_call_goes_on_with_approval_and_by_being_repeated(terminal: Terminal) -> None:
     waiting = terminal.run("call", "outer", "text=x", "--json")
     assert waiting.code == 3, waiting

@@ -365,6 +365,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return Terminal(tmp_path, monkeypatch, capsys)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize(("approver", "question"), [(TYPED, "Run it? [y/N] "), (PROMPT, " > ")], ids=["input", "prompt"])
 def test_a_person_at_the_terminal_answers_and_interrupts(terminal: Terminal, approver: str, question: str) -> None:
     (terminal.folder / "program.py").write_text(ASKING.replace("APPROVER", approver))

@@ -77,7 +77,13 @@ async def test_nothing_that_is_shown_runs_or_hides(app: App, people: People) -> 
 @pytest.mark.requirement("DOOR-2")
 @pytest.mark.needs("chromium")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", COLOURS)], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "rules"),
+    [
+        pytest.param("light", (), id="light"),
+        pytest.param("dark", COLOURS, id="dark", marks=pytest.mark.matrix("it takes seconds, and only colours differ")),
+    ],
+)
 async def test_axe_finds_nothing_serious(app: App, people: People, scheme: str, rules: tuple[str, ...]) -> None:
     things = await fill(app)
     page = await people.sign_in(ANN, "operator", viewport=DESKTOP, color_scheme=scheme)

@@ -21,6 +21,7 @@ decision := {"allow": allow, "reason": "nobody echoes <b>here</b>"}
 """
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_another_policy_is_tried_on_real_calls_and_nothing_changes(app: App, people: People) -> None:
     await app.invoke("echo", {"text": "one"}, actor=ANN)
     await app.invoke("echo", {"text": "two"}, actor=ANN)

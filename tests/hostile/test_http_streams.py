@@ -192,6 +192,7 @@ def _with_small_buffer(connection: connections.BoundedProtocol, transport: async
     CONNECTION_MADE(connection, transport)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_server_stops_though_a_stream_is_not_read(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_tail, "MAX_WAITING_EVENTS", 50)
     monkeypatch.setattr(connections.BoundedProtocol, "connection_made", _with_small_buffer)

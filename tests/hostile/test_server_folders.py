@@ -68,6 +68,7 @@ def test_landlock_shows_what_was_there_at_the_start(user: str) -> None:
     assert said["later"]["read"] == kept, "files that were replaced are others"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("jail", MOUNTING)
 def test_a_folder_to_be_written_may_be_in_one_that_is_only_read(jail: str, user: str) -> None:

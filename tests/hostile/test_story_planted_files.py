@@ -17,6 +17,7 @@ def told(jail: str, user: str) -> story.Told:
     return story.told("code", jail, user)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("user", jailed.USERS)
 @pytest.mark.parametrize("jail", JAILS)
 def test_nothing_that_it_plants_goes_off(jail: str, user: str) -> None:
