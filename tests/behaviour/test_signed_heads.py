@@ -264,7 +264,7 @@ def test_rows_from_before_heads_were_signed_are_named_so(terminal: Terminal, dat
     old = terminal("call", "echo", "text=old", "--json").json["id"]
     attacker = Attacker(terminal, database)
     attacker.sql(
-        "DROP TABLE team_bundles", "DROP TABLE team_tools", "DROP TABLE team_syncs",
+        "DROP TABLE change_locks", "DROP TABLE team_bundles", "DROP TABLE team_tools", "DROP TABLE team_syncs",
         "DROP TABLE openapi_documents",
         "DROP TABLE tool_registrations", "ALTER TABLE dynamic_tools DROP COLUMN registered_by_user",
         "ALTER TABLE dynamic_tools DROP COLUMN registered_door", "ALTER TABLE dynamic_tools DROP COLUMN updated_at",

@@ -21,6 +21,7 @@ from toolgate.app.conversation import BehavioursFacet, CanvasFacet, Notification
 from toolgate.app.deprecated import renamed
 from toolgate.app.documents import DocumentsFacet
 from toolgate.app.events import EventListener
+from toolgate.app.exclusive_changes import ChangesFacet
 from toolgate.app.facets import BudgetsFacet, IdempotencyFacet, SessionsFacet, UndoFacet, WorkspaceFacet
 from toolgate.app.issuers import IssuersFacet
 from toolgate.app.jobs import JobsFacet
@@ -95,6 +96,7 @@ class App:
         self.statistics = StatisticsFacet(parts)
         self.learning = LearningFacet(parts)
         self.attention = AttentionFacet(parts)
+        self.changes = ChangesFacet(parts)
         self.idempotency = IdempotencyFacet(parts)
         self.keys = KeysFacet(parts)
         self.issuers = IssuersFacet(parts)

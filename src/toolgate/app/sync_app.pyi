@@ -108,6 +108,7 @@ class SyncApp:
     statistics: SyncStatisticsFacet
     learning: SyncLearningFacet
     attention: SyncAttentionFacet
+    changes: SyncChangesFacet
     idempotency: SyncIdempotencyFacet
     keys: SyncKeysFacet
     issuers: SyncIssuersFacet
@@ -835,6 +836,13 @@ class SyncAttentionFacet:
     ) -> builtins.list[AttentionItem]:
         """Gives what somebody with these permissions may see: their own calls and jobs; with `read`, all that is the
         tenant's; with `operate`, also what is the installation's. `budgets`: their balances, if they are known already."""
+
+class SyncChangesFacet:
+    """Changes that are made only if nothing else has changed."""
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        """Holds the lock of a name, with what other processes changed before it taken over. Raises CAPACITY_EXCEEDED if
+        another holds it too long."""
 
 class SyncIdempotencyFacet:
     """The idempotency keys on record: those whose call began and has no known end need a person."""

@@ -5,14 +5,12 @@ Only then the function is called. What a facet refuses becomes a problem documen
 """
 
 import logging
-from asyncio import Lock
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
-from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -53,8 +51,6 @@ class PathHandler:
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self.endpoints = {endpoint.method: endpoint for endpoint in endpoints}
         self._allowed = ", ".join(sorted(self.endpoints))
-        self._changing: WeakValueDictionary[tuple[str | None, str], Lock] = WeakValueDictionary()
-        """By tenant and path: the changes that are made only if nothing else has changed, one after another."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         http: HttpApp = scope["app"]
@@ -94,17 +90,10 @@ class PathHandler:
             return _with_etag(request, _reply(endpoint, await endpoint.handle(request, **named)))
         if b"idempotency-key" in request.headers and not endpoint.takes_key:
             raise HttpProblem(400, "This route does not take the header Idempotency-Key.", suggestion="Leave it out.")
-        async with self._unchanged(request):
+        async with _alone(request):
             if b"if-match" in request.headers:
                 await self._check_match(endpoint, request, named)
             return _reply(endpoint, await endpoint.handle(request, **named))
-
-    def _unchanged(self, request: ApiRequest) -> "Lock | nullcontext[None]":
-        """The lock under which a conditional change is compared and made: of two that name one ETag, one is made."""
-        if b"if-match" not in request.headers:
-            return nullcontext()
-        tenant = None if request.all_tenants else request.actor.tenant
-        return self._changing.setdefault((tenant, request.scope["path"]), Lock())
 
     async def _check_match(self, endpoint: Endpoint, request: ApiRequest, named: Mapping[str, Any]) -> None:
         current = self.endpoints.get("GET")
@@ -120,6 +109,14 @@ class PathHandler:
 
 
 # -- what is asked for
+
+
+def _alone(request: ApiRequest) -> AbstractAsyncContextManager[None]:
+    """The lock under which a conditional change is compared and made: of two that name one ETag, one is made."""
+    if b"if-match" not in request.headers:
+        return nullcontext()
+    tenant = ALL_TENANTS if request.all_tenants else request.actor.tenant
+    return request.app.changes.alone(f"{tenant} {request.scope['path']}")
 
 
 def _check_path(raw: bytes) -> None:
