@@ -33,8 +33,22 @@ DISTINCT, SWATCH = 32, 40
 SIZES = {name: (size["width"], size["height"]) for name, size in (("desktop", DESKTOP), ("phone", PHONE))}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 MAX_HEIGHT = 2_400
-TELLING = {"/tools": "/tools?q=find_order", "/calls": "/calls?tool=weekly_report"}
-"""By list, the part of it whose first thing has most to show."""
+TELLING = {
+    "/tools": "/tools?q=find_order", "/calls": "/calls?tool=weekly_report",
+    "/calls/{id}/undo": "/calls?tool=write_file&status=success", "/openapi/{name}": "/servers",
+}  # fmt: skip
+"""By list, or by page about one thing: the part of the list whose first thing has most to show."""
+DOCUMENT = {
+    "openapi": "3.1.0",
+    "info": {"title": "Parcel carrier", "version": "2.3.0", "description": "Rates, labels and tracking of parcels."},
+    "servers": [{"url": "https://api.carrier.example"}],
+    "paths": {
+        "/rates": {"get": {"operationId": "list_rates", "summary": "List the rates for a parcel.", "responses": {}}},
+        "/labels": {"post": {"operationId": "buy_label", "summary": "Buy a label for a parcel.", "responses": {}}},
+        "/labels/{id}": {"delete": {"operationId": "cancel_label", "summary": "Cancel a label.", "responses": {}}},
+    },
+}
+WROTE = ("path=notes.txt", "content=Count the A-200 on Friday.", "--tenant", "acme", "--user", "lena")
 WITHOUT_PLACES = """(places) => {
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode())
@@ -51,10 +65,21 @@ def demo() -> Iterator[tuple[str, str]]:
         process = subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["sign_in"], home
+            link = json.loads(process.stdout.readline())["sign_in"]
+            add_more(Path(home))
+            yield link, home
         finally:
             process.terminate()
             process.wait(30)
+
+
+def add_more(home: Path) -> None:
+    """Adds what the demo has none of: an OpenAPI document, and a change that can be undone."""
+    document = home / "carrier.json"
+    document.write_text(json.dumps(DOCUMENT))
+    for command in (("tools", "add", "--openapi", str(document)), ("call", "write_file", *WROTE, "--yes")):
+        settings = str(home / "demo" / "toolgate.yaml")
+        subprocess.run([TOOLGATE, "--settings", settings, *command], cwd=home, check=True, stdout=subprocess.DEVNULL)
 
 
 def addresses(page: Page, root: str) -> dict[str, str]:
@@ -66,7 +91,7 @@ def addresses(page: Page, root: str) -> dict[str, str]:
             found[name] = path
             continue
         listed = path[: path.index("/{")]
-        page.goto(root + TELLING.get(listed, listed))
+        page.goto(root + TELLING.get(path, TELLING.get(listed, listed)))
         links = page.locator(f'main a[href^="{listed}/"]')
         address = f"{links.first.get_attribute('href')}{path[path.index('}') + 1 :]}" if links.count() else None
         answer = None if address is None else page.goto(root + address)

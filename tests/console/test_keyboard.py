@@ -94,6 +94,23 @@ async def test_try_a_tool_after_a_wrong_value(people: People) -> None:
     await expect(page.locator("#approval")).to_contain_text("pay")
 
 
+async def test_what_is_chosen_as_soon_as_a_page_is_shown_loads_no_other(app: App, people: People) -> None:
+    """htmx binds the forms of a new page a moment later."""
+    [second] = [await ask(app, number) for number in (1, 2)][1:]
+    page = await people.sign_in(BOB, "approver", path="/approvals")
+    await page.evaluate(
+        """() => {
+            window.isSame = true;
+            document.addEventListener("htmx:afterSwap", () => document.querySelector("[data-key=a]").click(), {once: true});
+        }"""
+    )
+    keys = Keyboard(page)
+    await keys.press("j")
+    await expect(page.locator(f"#became-{second}")).to_contain_text("success")
+    await keys.at_the_content()
+    assert await page.evaluate("window.isSame") is True
+
+
 async def test_answer_in_every_way(app: App, people: People) -> None:
     first, second, third, fourth = [await ask(app, number) for number in (1, 2, 3, 4)]
     page = await people.sign_in(BOB, "approver", path="/approvals")

@@ -111,6 +111,26 @@
     (wrong || known || place || document.getElementById("content")).focus({ preventScroll: !wrong });
   });
 
+  // htmx binds the forms and links of a new page a moment after they are shown. What is chosen in between waits for that: the
+  // browser would load a whole page, with the focus at its top.
+  const BOUND_MS = 500;
+  let isBound = true;
+  const chosen = [];
+  const bound = () => { isBound = true; for (const choose of chosen.splice(0)) choose(); };
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target === document.body) { isBound = false; setTimeout(bound, BOUND_MS); }
+  });
+  document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.target === document.body) bound(); });
+  const wait = (event, choose) => { event.preventDefault(); event.stopImmediatePropagation(); chosen.push(choose); };
+  document.addEventListener("submit", (event) => {
+    const { target, submitter } = event;
+    if (!isBound) wait(event, () => target.requestSubmit(submitter));
+  }, true);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[href]");
+    if (!isBound && link && !event.ctrlKey && !event.metaKey && !event.shiftKey) wait(event, () => link.click());
+  }, true);
+
   // -- live parts: an element with an id and data-live="call." is loaded again when an event of such a name comes
   let source = null;
   let followed = null;
