@@ -45,7 +45,10 @@ DOCUMENT = {
     "paths": {
         "/rates": {"get": {"operationId": "list_rates", "summary": "List the rates for a parcel.", "responses": {}}},
         "/labels": {"post": {"operationId": "buy_label", "summary": "Buy a label for a parcel.", "responses": {}}},
-        "/labels/{id}": {"delete": {"operationId": "cancel_label", "summary": "Cancel a label.", "responses": {}}},
+        "/labels/{id}": {
+            "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "delete": {"operationId": "cancel_label", "summary": "Cancel a label.", "responses": {}},
+        },
     },
 }
 WROTE = ("path=notes.txt", "content=Count the A-200 on Friday.", "--tenant", "acme", "--user", "lena")
