@@ -42,6 +42,7 @@ async def test_a_server_is_added_and_accepted_and_a_change_is_seen_word_by_word(
         await expect(page.locator(".diff .add")).to_contain_text("U+202E <IMPORTANT>")
         await expect(page.get_by_text("has characters that a reader does not see")).to_be_visible()
         await page.get_by_role("link", name="Look and accept").click()
+        await expect(page.locator("#quarantine")).to_contain_text("sends it on")
 
         server.tools = [{**READ_REPORT, "description": "Something else again."}]
         await app.servers.refresh("files")  # between the look and the answer

@@ -124,7 +124,7 @@
   const wait = (event, choose) => { event.preventDefault(); event.stopImmediatePropagation(); chosen.push(choose); };
   document.addEventListener("submit", (event) => {
     const { target, submitter } = event;
-    if (!isBound) wait(event, () => target.requestSubmit(submitter));
+    if (!isBound) wait(event, () => (submitter ? submitter.click() : target.requestSubmit()));  // htmx learns of the button by its click
   }, true);
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href]");
