@@ -167,6 +167,7 @@ async def test_a_folder_that_the_operator_took_away_is_not_worked_in_by_approval
     assert (project / "new.txt").exists()
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.requirement("SBX-5")
 def test_the_terminal_takes_the_folder(terminal: Terminal, project: Path) -> None:
     done = terminal.run("call", "read_file", "path=notes.txt", "--workspace", str(project), "--json")

@@ -236,6 +236,7 @@ def test_a_cap_that_is_no_amount_is_a_usage_error_and_grants_nothing(terminal: T
     assert terminal("grants", "list", "--all", "--json").json == {"grants": []}
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_one_use_is_not_called_uses(terminal: Terminal) -> None:
     made = terminal("grants", "add", "send", "--for", "1w", "--json").json
     terminal("call", "send", "to=bob")

@@ -58,6 +58,7 @@ def test_tail_for_programs_is_a_json_object_to_a_line(terminal: Terminal) -> Non
     assert records[0]["time"].endswith("Z")
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.requirement("AUD-1")
 @pytest.mark.parametrize(
     ("words", "found"),

@@ -135,6 +135,7 @@ async def test_a_call_that_waits_for_one_with_the_same_key_says_for_which(termin
 # -- arguments from files
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_an_argument_is_the_text_of_a_file_or_of_stdin(terminal: Terminal) -> None:
     (terminal.folder / "note.txt").write_bytes(b"\xef\xbb\xbfline\nline\n")
     (terminal.folder / "picture").write_bytes(b"\x89PNG\0\xff")

@@ -192,6 +192,7 @@ sys.exit(main(["tools"]))
 """
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.requirement("DOOR-1", "REG-2")
 @pytest.mark.needs("root", "another user")  # to become somebody who may write nowhere
 def test_the_data_of_another_user_is_one_line_with_advice() -> None:

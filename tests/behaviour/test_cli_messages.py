@@ -38,6 +38,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     return Terminal(tmp_path, monkeypatch, capsys)
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_an_empty_list_is_a_sentence_that_says_what_would_fill_it(terminal: Terminal) -> None:
     terminal.settings("budgets: {external_api_daily: null}")
     for words, told in EMPTY.items():

@@ -242,6 +242,7 @@ def test_workers_that_can_t_start_say_why_once(tmp_path: Path, monkeypatch: pyte
     assert ended.returncode != 0 and ended.stdout == "" and ended.stderr.count("Error") == 1, ended.stderr
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_a_port_that_another_server_shares_is_in_use(workshop: Servers) -> None:
     async with two_workers(workshop.terminal.folder) as workers:
         command = [str(SCRIPT), "serve", "--port", str(workers.site.port), "--workers", "2"]

@@ -61,6 +61,7 @@ def test_a_server_is_added_listed_accepted_and_called(terminal: Terminal, upstre
     assert "[MCP]" in terminal("tools", "list").out
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_for_programs_everything_is_json(terminal: Terminal, upstream: Upstream) -> None:
     added = add(terminal, upstream, "--json").json
     assert added["new"] == ["say", "hear"]
@@ -215,6 +216,7 @@ def test_the_limits_of_a_server_are_options_and_are_shown(terminal: Terminal, up
     assert "timeout" not in shown, "what is as usual is not shown"
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_a_server_of_the_settings_file_is_changed_there(terminal: Terminal, upstream: Upstream) -> None:
     terminal.settings(f"servers: {json.dumps({'plain': upstream.settings()})}")
     assert "in the settings file" in add(terminal, upstream).err
@@ -252,6 +254,7 @@ def test_settings_that_name_no_program_say_more_of_the_server_that_was_added(ter
     assert terminal("servers", "remove", "plain").code == 0
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_the_same_name_twice_is_refused_unless_it_is_to_be_replaced(terminal: Terminal, upstream: Upstream) -> None:
     add(terminal, upstream, "--no-start")
     assert "There is a server named plain already" in add(terminal, upstream, "--no-start").err

@@ -75,6 +75,7 @@ def test_a_call_goes_on_with_approval_and_by_being_repeated(terminal: Terminal) 
     assert did(terminal) == {"note x": 1, "risky x": 1, "risky again": 1}
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 def test_yes_covers_the_call_alone_and_the_grant_for_the_inner_one_is_named(terminal: Terminal) -> None:
     waiting = terminal.run("call", "outer", "text=x", "--yes")
     assert waiting.code == 3 and did(terminal) == {"note x": 1}

@@ -38,6 +38,7 @@ def others(folder: Path) -> dict[str, str]:
     return {path.name: oct(mode(path)) for path in folder.iterdir() if path.is_file() and mode(path) & 0o077}
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.usefixtures("umask")
 def test_what_toolgate_makes_is_its_owners_alone_under_any_umask(terminal: Terminal) -> None:
     assert terminal.run("secrets", "set", "KEY", stdin=b"x\n").code == 0

@@ -75,6 +75,7 @@ async def test_a_call_is_a_span_with_one_for_each_group_of_stages() -> None:
         assert trace.get_current_span() is trace.INVALID_SPAN
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 async def test_switched_off_nothing_of_it_is_loaded() -> None:
     script = (
         "import asyncio, sys\n"

@@ -117,6 +117,7 @@ async def check(app: App, tree: Path, name: str, arguments: dict[str, Any]) -> N
     assert outside(tree) == before
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", sorted(TOOLS.keys() - SLOW))
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
 @given(data=st.data())

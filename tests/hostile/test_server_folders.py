@@ -78,6 +78,7 @@ def test_a_folder_to_be_written_may_be_in_one_that_is_only_read(jail: str, user:
     assert "new.csv" in said["brought"]
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("jail", MOUNTING)
 def test_a_server_that_may_have_seen_a_secret_where_it_writes_is_ended_and_tells_nobody(jail: str, user: str) -> None:

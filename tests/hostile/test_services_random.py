@@ -109,6 +109,7 @@ def aimed(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {**arguments, "table": "notes"} if name == "supabase_query" else arguments
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("name", TOOLS)
 @settings(at_most(30), suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -27,6 +27,7 @@ def test_nothing_that_it_plants_goes_off(jail: str, user: str) -> None:
     assert told_.went_off == []
 
 
+@pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
 @pytest.mark.parametrize("user", jailed.USERS)
 @pytest.mark.parametrize("jail", JAILS)
 def test_its_data_is_brought_in_and_nothing_else(jail: str, user: str) -> None:
