@@ -8,16 +8,21 @@ import msgspec
 
 from toolgate.errors import ToolgateError
 from toolgate.mcp.presets import PRESETS
+from toolgate.serve.console.definition_review import (
+    NOTHING_SAID,
+    DefinitionReview,
+    DefinitionsAfter,
+    Said,
+    problem_from,
+    waiting_values,
+    words_of,
+)
 from toolgate.serve.console.page import NOTHING_TYPED, Go, PageRequest, Pages, Typed, View
-from toolgate.serve.console.word_diff import diff_of
 from toolgate.serve.console.words import mark_of
 from toolgate.serve.health_metrics import SERVER_STATES
-from toolgate.serve.http.endpoint import ApiModel
 from toolgate.serve.http.openapi_documents import list_openapi_documents
 from toolgate.serve.http.servers import (
-    AcceptedFingerprints,
     NewServer,
-    QuarantinedDefinition,
     ServersQuery,
     accept_definitions,
     add_server,
@@ -27,32 +32,19 @@ from toolgate.serve.http.servers import (
     remove_server,
     restart_server,
 )
-from toolgate.serve.problems import HttpProblem, problem_of
 
 pages = Pages("tools")
 
-SHOWN_AT_ONCE = 20
-"""Definitions that wait, with their differences, on one page."""
 KINDS = (
     ("url", "an address (HTTP)"), ("command", "a command"), ("npm", "a package of npm"), ("pypi", "a package of PyPI"),
     ("preset", "a preset"),
 )  # fmt: skip
-CHANGED = (
-    "Nothing was accepted: a definition has changed since you looked at it, or was accepted already. "
-    "Below is what the server says now."
-)
 LISTS = ("domains", "read", "write")
 NAMES_OF_FIELDS = ("name", "env", "headers", *LISTS)
 VARIABLE = re.compile(r"([^=:\s]+)\s*[=:]\s?(.*)\Z")
 
 
 ALL_SERVERS = ServersQuery()
-
-
-class ServerPart(ApiModel, frozen=True):
-    """The definitions that are shown: those after a name."""
-
-    after: str | None = None
 
 
 @pages.get("/servers", permission="operate", twin="/v1/servers")
@@ -75,79 +67,27 @@ async def _listed(
 
 
 @pages.get("/servers/{name}", permission="operate", twin="/v1/servers/{name}")
-async def server(request: PageRequest, name: str, query: ServerPart) -> View:
+async def server(request: PageRequest, name: str, query: DefinitionsAfter) -> View:
     """A server with its tools, and what waits, each with its difference."""
     return await _shown(request, name, query.after)
 
 
-async def _shown(
-    request: PageRequest, name: str, after: str | None = None, *, note: str = "", status: int = 200, confirm: bool = False
-) -> View:
+async def _shown(request: PageRequest, name: str, after: str | None = None, said: Said = NOTHING_SAID) -> View:
     detail = await get_server(request, name)
-    every = sorted(detail.quarantined, key=place_of)
-    rest = [one for one in every if after is None or place_of(one) > after]
-    shown = rest[:SHOWN_AT_ONCE]
-    values = {
-        "server": detail.server, "detail": detail, "note": note, "confirm": confirm, "waiting": len(every),
-        "shown": [(one, diff_of(one.accepted, one.definition)) for one in shown],
-        "next": place_of(shown[-1]) if len(rest) > len(shown) else None, "before": len(every) - len(rest),
-    }  # fmt: skip
-    return View(template="server.html", title=name, values=values, status=status, listed=detail.tools)
+    values = {"server": detail.server, "detail": detail, **waiting_values(detail.quarantined, after, said)}
+    return View(template="server.html", title=name, values=values, status=said.status, listed=detail.tools)
 
 
-def place_of(one: QuarantinedDefinition) -> str:
-    return f"{one.kind} {one.name}"
+REVIEW = DefinitionReview(
+    place="/servers", shown=_shown, accept=accept_definitions, remove=remove_server,
+    acts={"refresh": (refresh_server, "refreshed"), "restart": (restart_server, "restarted")},
+)  # fmt: skip
 
 
 @pages.post("/servers/{name}", permission="operate")
 async def change_server(request: PageRequest, name: str) -> View | Go:
     """Accepts what was shown, asks the server again, restarts or removes it."""
-    action = request.typed("action")
-    if action in ("accept", "") or request.form.get("only"):
-        return await _accepted(request, name)
-    try:
-        if action == "refresh":
-            await refresh_server(request, name)
-        elif action == "restart":
-            await restart_server(request, name)
-        elif action == "remove" and request.typed("sure") != "yes":
-            return await _shown(request, name, confirm=True)
-        elif action == "remove":
-            await remove_server(request, name)
-            return Go("/servers", done="removed")
-        else:
-            raise HttpProblem(422, "The form is not one of this page.", suggestion="Load the page again.")
-    except ToolgateError as error:
-        problem = problem_from(error)
-        if problem.status == 404:
-            raise
-        return await _shown(request, name, note=words_of(problem), status=problem.status)
-    return Go(f"/servers/{name}", done="refreshed" if action == "refresh" else "restarted")
-
-
-async def _accepted(request: PageRequest, name: str) -> View | Go:
-    """Accepts by fingerprint exactly what the page showed: what has changed since is not accepted, nor the rest."""
-    hashes = [*request.form.get("only", ())] or [*request.form.get("hash", ())]
-    if not hashes:
-        return await _shown(request, name, note="Tick what you accept, or press the button beside it.", status=422)
-    try:
-        await accept_definitions(request, name, AcceptedFingerprints(hashes=hashes))
-    except HttpProblem as problem:
-        if problem.status != 409:
-            raise
-        return await _shown(request, name, note=CHANGED, status=409)
-    return Go(f"/servers/{name}", done="accepted")
-
-
-def problem_from(error: ToolgateError) -> HttpProblem:
-    problem = error if isinstance(error, HttpProblem) else problem_of(error)
-    if problem is None:
-        raise error
-    return problem
-
-
-def words_of(problem: HttpProblem) -> str:
-    return " ".join(one for one in (problem.message, problem.suggestion) if one)
+    return await REVIEW.change(request, name)
 
 
 # -- a new one
