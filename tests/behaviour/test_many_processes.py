@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.behaviour.test_http_events import following
 from tests.behaviour.test_mcp_server_tasks import ASKS, Client
 from tests.behaviour.test_mcp_tasks_processes import Servers, eventually
 from tests.conformance.run import NOT_FOR_US, ask_server, wrong
@@ -114,6 +115,39 @@ async def test_a_killed_process_takes_nothing_with_it(servers: Servers) -> None:
     )
     assert len(log.lines) == 24
     assert servers.terminal.run("audit", "verify").code == 0
+
+
+async def test_events_follow_through_the_proxy_whichever_process_answers(servers: Servers) -> None:
+    """Calls and waiting approvals of both processes, in one stream; after a cut or kill -9, the other process goes on with
+    just what was missed."""
+    key = servers.key("a")
+    servers.let()
+    async with servers.one() as (first, one), servers.one() as (_, two), behind(one, two) as (site, proxy):
+        async with following(site, key) as stream:
+            assert proxy.served == [1, 0]
+            for number, place in enumerate((two, one, site, site)):
+                assert "noted" in (await call(place, key, str(number), "note")).body.decode()
+            seen = [await stream.ended() for _ in range(4)]
+            await call(two, key, "later", "risky")
+            pending = await stream.ended()
+            assert (pending["tool"], pending["status"]) == ("risky", "pending")
+        for place in (one, two, one):
+            await call(place, key, "missed", "note")
+        cut = f"Last-Event-ID: {pending['seq']}\r\n"
+        streams = [following(site, key, headers=cut), following(site, key, headers=cut)]
+        async with streams[0] as here, streams[1] as there:
+            assert min(proxy.served) >= 2, "each process answers one of the streams"
+            missed = [[await stream.ended() for _ in range(3)] for stream in (here, there)]
+            assert missed[0] == missed[1]
+            first.kill()
+            await asyncio.to_thread(first.wait, 60)
+        await call(site, key, "after", "note")
+        async with following(site, key, headers=f"Last-Event-ID: {missed[0][-1]['seq']}\r\n") as stream:
+            after = await stream.ended()
+        told = [*seen, pending, *missed[0], after]
+        assert [one["tool"] for one in told] == ["note"] * 4 + ["risky"] + ["note"] * 4
+        assert len({one["call"] for one in told}) == 9
+        assert [one["seq"] for one in told] == sorted(one["seq"] for one in told)
 
 
 @pytest.mark.matrix("it takes seconds, while quicker tests of its module hold the same promise")
