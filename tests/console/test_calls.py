@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.chromium import PHONE, People
+from tests.console.hostile_world import HIDDEN, SCRIPT
 from tests.serving import Site
 from toolgate import Actor, App, InvokeContext, Outcome, tool
 from toolgate.model.roles import Role
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.requirement("DOOR-2")
 ANN, BOB = Actor("acme", user="ann"), Actor("acme", "analyst", "bob")
 OTHER = Actor("other", user="olga")
 SECRET = "sk-ant-api03-" + "a" * 40
+BIDI = "\u202e\u2066\u200b\u200f"
 HOSTILE = "<script>window.hacked=1</script>\u202e$(touch x) `y` 'z' \"\\ \n--yes"
 
 
@@ -263,6 +265,37 @@ async def test_files_that_a_call_changed_are_put_back(app: App, people: People, 
     await page.get_by_role("button", name="Put them back").click()
     await expect(page.get_by_text("The files are as they were before the call.")).to_be_visible()
     assert file.read_text() == "before"
+
+
+@pytest.mark.needs("chromium")
+async def test_names_of_files_to_put_back_are_shown_as_text(app: App, people: People, tmp_path: Path) -> None:
+    """Before anything is undone, and where the page says which file was changed again. Control characters are refused in
+    names of files before a page could show them."""
+    name = SCRIPT.replace("/", "-") + BIDI
+    file = tmp_path / name
+    file.write_text("before")
+    change = {"operation": "write", "path": name, "content": SCRIPT + HIDDEN}
+    asked = await made(app, "file_operations", change, workspace=tmp_path)
+    assert asked.pending is not None, asked
+    await app.approvals.answer(asked.pending.id, True, actor=Actor("acme", user="boss"))
+    call = await made(app, "file_operations", change, workspace=tmp_path, approval=asked.pending.id)
+    assert call.status == "success", call
+    page = await people.sign_in(ANN, "operator", path=f"/calls/{call.id}/undo", viewport=PHONE)
+    await _is_harmless(page)
+    file.write_text("changed again")
+    await page.get_by_role("button", name="Put them back").click()
+    await expect(page.locator("#fault-force")).to_contain_text("onerror")
+    await _is_harmless(page)
+    assert file.read_text() == "changed again"
+
+
+async def _is_harmless(page: Page) -> None:
+    """The name is there as text, nothing of it runs, and nothing that can't be seen is in the page."""
+    await expect(page.locator("td.mono")).to_contain_text("<img src=x onerror=window.hacked=1>")
+    assert not await page.evaluate("'hacked' in window || document.querySelector('main img, main svg[onload]') !== null")
+    text = await page.evaluate("document.documentElement.outerHTML")
+    assert not [hex(ord(char)) for char in BIDI if char in text]
+    assert await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def test_copies_mean_the_call_and_nothing_else() -> None:
