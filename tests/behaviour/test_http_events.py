@@ -182,6 +182,28 @@ async def test_what_another_process_writes_is_told(backend: str, tmp_path: Path,
 
 
 @pytest.mark.requirement("DOOR-1")
+async def test_who_comes_back_before_the_reader_has_got_so_far_is_told_nothing_twice(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a client has seen in another process, the reader of this one may not have read yet."""
+    monkeypatch.setattr(log_tail, "POLL_SECONDS", 0.5)
+    tail = app.audit.tail
+    async with tail.watching(tenant="acme"):
+        await app.invoke("echo", {"text": "x"}, actor=ANN)
+        await app.flush()
+        async with tail.watching(0, tenant="acme") as first:
+            last = (await first.take(SECONDS))[-1].seq
+        assert tail.seq < last  # it has not polled since
+        async with tail.watching(last, tenant="acme") as again, tail.watching(last + 100, tenant="acme") as ahead:
+            made = await app.invoke("echo", {"text": "y"}, actor=ANN)
+            await app.flush()
+            for watcher in (again, ahead):
+                told = await watcher.take(SECONDS)
+                assert {event.call for event in told} == {made.id} and told[0].seq == last + 1
+    await tail.close()
+
+
+@pytest.mark.requirement("DOOR-1")
 @pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'{"user": {"a": 1}, "persona": []}', "{"])
 def test_a_row_that_somebody_has_spoiled_stops_nobody(body: bytes | str) -> None:
     event = log_tail.event_of((1, 0, "end", "c1", "acme", "echo", "success", body, ""))

@@ -162,7 +162,8 @@ class LogTail:
         """Follows the log while inside `async with`.
 
         Args:
-            after: The number of the last event that the watcher knows; without it, it begins with what happens next.
+            after: The number of the last event that the watcher knows; without it, it begins with what happens next. One
+                that the log has not reached is taken for its end.
             tenant: The tenant whose events it is given; None: all of them.
             user: The user whose events it is given; None: all of them.
         """
@@ -170,7 +171,10 @@ class LogTail:
             if self._reader is None:
                 self.seq = await self._end()
                 self._reader = start_task(self._follow())
-            watcher = Watcher(self, self.seq if after is None else min(after, self.seq), tenant, user)
+            begin = self.seq if after is None else after
+            if begin > self.seq:  # seen in another process, or on a page: the reader may be behind it by a poll
+                begin = min(begin, max(self.seq, await self._end()))
+            watcher = Watcher(self, begin, tenant, user)
             self._watchers[watcher.whose].add(watcher)
         try:
             yield watcher
