@@ -51,3 +51,16 @@ async def test_an_upgrade_may_take_longer_than_other_statements(
     opened = open_store(postgres_database)
     await opened.start()
     await opened.close()
+
+
+async def test_a_caller_goes_on_when_the_writer_catches_up_at_the_moment_of_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer is a thread: it may end between two looks at how far it is. One call of some 800,000 met that."""
+    opened = open_store(f"sqlite:///{tmp_path / 'a.db'}")
+    await opened.start()
+    looks = iter([True, False, False])
+    monkeypatch.setattr(opened, "_is_behind", lambda: next(looks))
+    await opened.room()
+    monkeypatch.undo()
+    await opened.close()

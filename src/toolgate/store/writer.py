@@ -166,10 +166,11 @@ class LoggedStore(ABC):
     async def room(self) -> None:
         """Waits until the oldest record that is not on disk is young again."""
         while self._is_behind():
-            if self._relief is None:
-                self._relief = asyncio.get_running_loop().create_future()
-                self._look_again(self._relief)
-            await asyncio.wait((self._relief,))
+            relief = self._relief
+            if relief is None:
+                relief = self._relief = asyncio.get_running_loop().create_future()
+                self._look_again(relief)  # the writer's thread may just have caught up: then it is done already
+            await asyncio.wait((relief,))
 
     def _is_behind(self) -> bool:
         return not self._asleep and self.trouble is None and monotonic() - self._oldest > SLOW_SECONDS
