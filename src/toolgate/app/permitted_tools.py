@@ -38,7 +38,7 @@ class PermittedTools:
         guard, catalog = self._parts.guard, self._parts.catalog
         view = guard.known(actor, "tool.view", name) or await guard.decide(actor, "tool.view", name)
         entry = catalog.find(name, actor.tenant)
-        if entry is None or entry.internal or not view.allow:
+        if entry is None or not view.allow:
             return None
         return entry if catalog.why_off(entry, actor.tenant) is None else None
 

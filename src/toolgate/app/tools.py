@@ -163,14 +163,14 @@ class ToolsFacet(CallableFacet):
         """Gives why an actor does not have a tool; None if it has."""
         if entry.tool.tenant not in (None, actor.tenant):
             return f"{entry.name} belongs to tenant {entry.tool.tenant}"
-        if (off := self._parts.catalog.why_off(entry, actor.tenant)) is not None:
+        if (off := self._parts.catalog.why_off(entry, actor.tenant, is_internal=True)) is not None:
             return off
         decision = await self._parts.guard.decide(actor, "tool.view", entry.name, tier=entry.tier, door=door)
         return None if decision.allow else decision.reason
 
     def is_off(self, entry: Entry, tenant: str) -> bool:
         """Tells whether flags disable a tool for a tenant."""
-        return self._parts.catalog.why_off(entry, tenant) is not None
+        return self._parts.catalog.why_off(entry, tenant, is_internal=True) is not None
 
     def is_enforced(self, name: str) -> bool:
         """Tells whether `enforcement` keeps a tool enabled."""

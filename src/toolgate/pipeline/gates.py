@@ -140,7 +140,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if self.notices.changed():
             await self.notices.catch_up(self.refresh)
         await self.policy.enter(ctx, entry)
-        off = self.catalog.why_off(entry, call.actor.tenant)
+        off = self.catalog.why_off(entry, call.actor.tenant, is_internal=call.internal)
         if off is not None:
             raise not_found(call.tool, off)
         now = self.catalog.resolve(entry.name, call.actor.tenant)

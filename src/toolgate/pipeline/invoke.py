@@ -126,9 +126,7 @@ class Pipeline(Gates, frozen=True, kw_only=True, eq=False):
         ctx.decision = (reason,)
         if on.will_check_feature_flags:
             await on.will_check_feature_flags(ctx)
-        off = self.catalog.why_off(entry, call.actor.tenant)
-        if entry.internal and not call.internal:
-            off = off or f"{entry.name} is called by Toolgate's own code alone"
+        off = self.catalog.why_off(entry, call.actor.tenant, is_internal=call.internal)
         if off is not None:
             await self.policy.refusal(ctx, off)  # not for its answer: whatever is hidden is looked up alike
             raise not_found(call.tool, off)

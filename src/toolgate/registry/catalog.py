@@ -211,9 +211,17 @@ class Catalog:
         """That there is no tool of a name, with the reason that the record holds."""
         return not_found(name, self.withheld.get(name) if isinstance(name, str) else None)
 
-    def why_off(self, entry: Entry, tenant: str) -> str | None:
+    def why_off(self, entry: Entry, tenant: str, *, is_internal: bool = False) -> str | None:
         """Gives the reason why a tenant does not have a tool; None if it has. A second name goes with the first: whoever
-        switches a tool off does not think of what else it is called."""
+        switches a tool off does not think of what else it is called.
+
+        Args:
+            entry: The tool.
+            tenant: The tenant.
+            is_internal: True if Toolgate's own code asks, which alone has tools that are internal.
+        """
+        if entry.internal and not is_internal:
+            return f"{entry.name} is called by Toolgate's own code alone"
         off, first = self._why_off(entry.name, tenant), entry.tool.alias_of
         if off is not None or first is None or entry.name not in self.aliases or entry.name in self._enforced:
             return off
@@ -228,7 +236,7 @@ class Catalog:
         return f"{name} is disabled" if name in self._off else None
 
     async def explain(self, ctx: InvokeContext, entry: Entry) -> AsyncIterator[GateVerdict]:
-        off = self.why_off(entry, ctx.call.actor.tenant)
+        off = self.why_off(entry, ctx.call.actor.tenant, is_internal=True)  # an operator asks about those, too
         yield GateVerdict("flags", "deny" if off else "pass", off or "it is enabled")
 
     def is_on(self, name: str) -> bool:
