@@ -27,6 +27,8 @@ from toolgate.tool_search import semantic_search
 from toolgate.tool_search.semantic_search import SemanticSearch
 
 SEARCHES = 200
+NO_CONTEXTS: dict[str, str] = {}
+"""One for all searches, as the catalog gives: another one makes a search look at all tools again."""
 
 
 async def main(sizes: Sequence[int], *, is_random: bool) -> None:
@@ -78,7 +80,7 @@ async def baseline(tools: Sequence[Tool], tasks: Sequence[evaluation.Task]) -> s
 async def speed(store: Store, size: int) -> None:
     tools, tasks = many(size), [task.text for task in evaluation.tasks() if task.language == "en"]
     search, start, cpu = SemanticSearch(store), time.perf_counter(), time.process_time()
-    await search.rank(["first"], tools, {})
+    await search.rank(["first"], tools, NO_CONTEXTS)
     ready = time.perf_counter() - start
     refining = search._refining
     if refining is not None:
@@ -91,7 +93,7 @@ async def speed(store: Store, size: int) -> None:
     await search.close()
     again = SemanticSearch(store)
     start = time.perf_counter()
-    await again.rank(["first"], tools, {})
+    await again.rank(["first"], tools, NO_CONTEXTS)
     print(f"{size} tools after a restart: by meaning after {time.perf_counter() - start:.1f} s")
     await again.close()
 
@@ -101,7 +103,7 @@ async def searched(search: SemanticSearch, tools: tuple[Tool, ...], tasks: Seque
     took, cpu = [], time.process_time()
     for number in range(SEARCHES):
         begin = time.perf_counter()
-        await search.rank([tasks[number % len(tasks)]], tools, {})
+        await search.rank([tasks[number % len(tasks)]], tools, NO_CONTEXTS)
         took.append((time.perf_counter() - begin) * 1_000)
     used = (time.process_time() - cpu) / SEARCHES * 1_000
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
@@ -124,7 +126,7 @@ async def made_up(store: Store, size: int) -> None:
     index.add(texts, chance.standard_normal((len(texts), 512), numpy.float32) / 22)
     index.set_english(range(len(texts)), chance.standard_normal((len(texts), 384), numpy.float32) / 20)
     print(f"{size} tools with made-up vectors: added in {time.perf_counter() - start:.1f} s")
-    await search.rank(tasks[:1], tools, {})
+    await search.rank(tasks[:1], tools, NO_CONTEXTS)
     print(await searched(search, tools, tasks))
 
 

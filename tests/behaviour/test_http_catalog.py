@@ -68,7 +68,9 @@ async def test_a_search_finds_what_the_caller_may_see(desk: Desk) -> None:
     found = (await desk("cora", "GET", "/v1/tools/search?q=add+numbers")).json["items"]
     assert found[0]["tool"]["name"] == "add" and 0 < found[0]["score"] <= 1
     assert "hidden_sum" not in {one["tool"]["name"] for one in found}
-    assert (await desk("cora", "GET", "/v1/tools/search?q=arithmetic&limit=1")).json["items"][0]["tool"]["name"] == "add"
+    by_tag = (await desk("cora", "GET", "/v1/tools/search?q=arithmetic")).json["items"]
+    assert "add" in {one["tool"]["name"] for one in by_tag[:2]}, "beside calculator, whose description has the word"
+    assert (await desk("cora", "GET", "/v1/tools/search?q=arithmetic&limit=1")).json["items"] == by_tag[:1]
     assert (await desk("cora", "GET", "/v1/tools/search?q=%3F%3F")).json["items"] == []
     for query in ("", "q=", f"q={'x' * 201}", "q=a&limit=0", "q=a&limit=101"):
         assert (await desk("cora", "GET", f"/v1/tools/search?{query}")).status == 422

@@ -96,7 +96,7 @@ async def test_a_task_finds_its_tool_in_other_words_and_languages(app: App, task
 
 async def test_quality_does_not_fall(store: Store) -> None:
     search = SemanticSearch(store)
-    await _holds(await quality(search, tools(), contexts(), tasks()[::4]), top1=0.3, top5=0.55, refused=0.0)
+    await _holds(await quality(search, tools(), contexts(), tasks()[::4]), top1=0.45, top5=0.7, refused=0.0)
     await search.close()
 
 
@@ -105,7 +105,7 @@ async def test_quality_does_not_fall(store: Store) -> None:
 async def test_quality_does_not_fall_on_either_half(store: Store, half: str) -> None:
     search = SemanticSearch(store)
     chosen = [task for task in tasks() if task.half == half]
-    await _holds(await quality(search, tools(), contexts(), chosen), top1=0.27, top5=0.55, refused=0.2)
+    await _holds(await quality(search, tools(), contexts(), chosen), top1=0.47, top5=0.72, refused=0.5)
     await search.close()
 
 
@@ -114,9 +114,9 @@ async def test_further_phrasings_find_nearly_every_tool_and_tell_better_what_not
     once = await quality(search, tools(), contexts(), chosen)
     again = await quality(search, tools(), contexts(), chosen, is_said_again=True)
     assert len(chosen) == 56
-    assert again.top1 >= 0.8 > once.top1, (once, again)
+    assert again.top1 >= 0.9 > once.top1, (once, again)
     assert again.top5 >= 0.95 > once.top5, (once, again)
-    assert again.refused >= 0.5 > once.refused, (once, again)
+    assert again.refused >= 0.75 > once.refused, (once, again)
     await search.close()
 
 
@@ -156,7 +156,7 @@ async def _holds(found: Quality, *, top1: float, top5: float, refused: float) ->
     assert found.top5 >= top5, found
     assert found.refused >= refused, found
     assert found.unsure >= 0.6, found
-    assert found.other_top5 >= 0.45, found
+    assert found.other_top5 >= 0.6, found
 
 
 @pytest.mark.parametrize("written", ["list_directory", "LIST_DIRECTORY", " list directory "])

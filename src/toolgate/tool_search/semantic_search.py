@@ -35,20 +35,16 @@ PATIENCE_SECONDS = 3.0
 CHUNK_TEXTS = 512
 FEW_TOOLS = 256
 """So many tools are waited for until both models have read them."""
-FLOOR = 0.215
+FLOOR = 0.235
 """How much better the best tool must fit than the actor's tools do on average; below, nothing is given. The fit alone tells
 less: it depends on the language, and on how long the task is."""
 MANY_TOOLS = 200
 MANY_TOOLS_STEP = 0.02
 """What is added to the floor by the logarithm of how many times MANY_TOOLS there are: of more tools that do not fit, the
 luckiest is nearer, and the right one is not."""
-PHRASING_STEP = 0.035
-MAX_PHRASING_STEPS = 2
-"""What is added for each phrasing after the first: a tool that fits several is further ahead, one that fits one by luck is
-not."""
 TAIL = 0.55
 """The share of the best fit from which on other tools are given, too."""
-SURE = 0.085
+SURE = 0.06
 """How far above the floor the best tool is a sure fit."""
 MAX_FOUND = 200
 """The most tools that a search gives."""
@@ -241,31 +237,24 @@ def _ranked(
 ) -> Ranking:
     import numpy
 
+    from toolgate.tool_search.task_vectors import towards_tools
     from toolgate.tool_search.vector_index import SearchTask
 
-    tasks = [
-        SearchTask(english_share(phrasing), english[number], multilingual[number], frozenset(words_of(phrasing)))
-        for number, phrasing in enumerate(phrasings)
-    ]
+    shares = numpy.array([english_share(phrasing) for phrasing in phrasings], numpy.float32)
+    words = [frozenset(words_of(phrasing)) for phrasing in phrasings]
     if view.rows is None or view.index is not index:
         view.rows = numpy.fromiter((index.rows[key] for key in view.keys), numpy.int32, len(view.keys))
         view.index = index
     # One product is done in a millisecond. More threads for it wait for each other, and on a busy machine for long.
     with _blas().limit(limits=1, user_api="blas"):
-        fits = index.scores(view.rows, tasks)
+        fits = index.scores(view.rows, SearchTask(shares, *towards_tools(english, multilingual), words))
     likely = numpy.arange(len(fits))
     if len(fits) > MAX_FOUND:
         likely = numpy.argpartition(-fits, MAX_FOUND)[:MAX_FOUND]
     order = likely[numpy.lexsort((likely, -fits[likely]))]  # equals by name, as the tools are
     top = float(fits[order[0]])
     distance = top - (float(fits.sum()) - top) / max(1, len(fits) - 1)
-    floor = _floor(len(fits), len(phrasings))
+    floor = FLOOR + MANY_TOOLS_STEP * log(max(1.0, len(fits) / MANY_TOOLS))
     best = order[: numpy.searchsorted(-fits[order], -TAIL * top, side="right")].tolist() if distance >= floor else []
     found = tuple(RankedTool(view.tools[place], float(fits[place])) for place in best)
     return Ranking(found, "meaning", 0, distance >= floor + SURE)
-
-
-def _floor(tools: int, phrasings: int) -> float:
-    """How far ahead the best of so many tools of an actor must be, in a search with so many phrasings."""
-    steps = min(MAX_PHRASING_STEPS, phrasings - 1)
-    return FLOOR + MANY_TOOLS_STEP * log(max(1.0, tools / MANY_TOOLS)) + PHRASING_STEP * steps

@@ -31,14 +31,23 @@ DENSE_SHARE = 0.25
 """From this share of all tools on, all are compared and the actor's taken out; below, its rows are copied first."""
 
 
-class SearchTask(NamedTuple):
-    """One phrasing of what is searched for."""
+class TaskVectors(NamedTuple):
+    """One model's vectors of phrasings, a row for each."""
 
-    english: float
-    """From 0 to 1: how much the model for English counts."""
-    in_english: Floats
-    multilingual: Floats
-    words: frozenset[str]
+    purpose: Floats
+    """To be compared with what tools are for."""
+    context: Floats
+    """To be compared with what servers are for."""
+
+
+class SearchTask(NamedTuple):
+    """What is searched for, in one phrasing or several."""
+
+    shares: Floats
+    """From 0 to 1 for each phrasing: how much the model for English counts."""
+    english: TaskVectors
+    multilingual: TaskVectors
+    words: Sequence[frozenset[str]]
 
 
 class GrowingArray:
@@ -103,30 +112,28 @@ class ToolVectorIndex:
         self._purposes_english.rows[rows] = vectors
         self._has_english.rows[rows] = 1.0
 
-    def scores(self, chosen: NDArray[numpy.int32], tasks: Sequence[SearchTask]) -> Floats:
+    def scores(self, chosen: NDArray[numpy.int32], task: SearchTask) -> Floats:
         """How well the chosen rows fit, by the mean over all phrasings of a task. Nothing else has any influence."""
         size = len(self._context_of.rows)  # added last: while another thread adds tools, the others may be longer
         is_dense = len(chosen) >= DENSE_SHARE * size
         rows: Any = slice(None, size) if is_dense else chosen
-        english = numpy.stack([task.in_english for task in tasks])
-        multilingual = numpy.stack([task.multilingual for task in tasks])
-        shares = ENGLISH_WEIGHT * numpy.array([task.english for task in tasks], numpy.float32)
-        near = self._purposes.rows[rows] @ multilingual.T
+        shares = ENGLISH_WEIGHT * task.shares
+        near = self._purposes.rows[rows] @ task.multilingual.purpose.T
         if shares.any():
             counts = self._has_english.rows[rows][:, None] * shares
-            near += counts * (self._purposes_english.rows[rows] @ english.T - near)
+            near += counts * (self._purposes_english.rows[rows] @ task.english.purpose.T - near)
         places = self._context_of.rows[rows]
         around = UNKNOWN_CONTEXT * near
         known = self._contexts.rows
         if len(known):
-            contexts = known @ multilingual.T
-            contexts += shares * (self._contexts_english.rows[: len(known)] @ english.T - contexts)
+            contexts = known @ task.multilingual.context.T
+            contexts += shares * (self._contexts_english.rows[: len(known)] @ task.english.context.T - contexts)
             around = numpy.where(places[:, None] >= 0, contexts[places], around)
         fit = (near + CONTEXT_WEIGHT * around).mean(axis=1)
         if is_dense:
             fit = fit[chosen]
-        for task in tasks:
-            fit += WORDS_WEIGHT / len(tasks) * self._shared_words(task.words, chosen)
+        for words in task.words:
+            fit += WORDS_WEIGHT / len(task.words) * self._shared_words(words, chosen)
         return numpy.asarray(fit, numpy.float32)
 
     def _shared_words(self, words: frozenset[str], chosen: NDArray[numpy.int32]) -> Floats:
