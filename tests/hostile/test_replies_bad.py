@@ -10,7 +10,7 @@ from toolgate.agent.replies import MAX_REPLY_CHARS, read_reply
 
 CALL = '{"thoughts": ["t"], "tool_name": "echo", "tool_args": {"text": "hi"}}'
 SIZE = 1_000_000
-SECONDS = 5.0 if sys.gettrace() else 2.0
+SECONDS = 15.0 if sys.gettrace() else 4.0
 """Of processor time, on a busy machine; each takes less than one on a quiet one, and several times that where lines are
 counted."""
 

@@ -182,7 +182,7 @@ def test_a_hundred_kilobytes_of_anything_take_little_time(piece: str) -> None:
     start = time.process_time()
     hashes = SessionWords(KEY).hashed(text)
     SessionWords(KEY, hashes or GAP).names(text[:10_000])
-    assert time.process_time() - start < 0.5, "some 0.08 s here"
+    assert time.process_time() - start < 2.0, "some 0.08 s here, five times as long where lines are counted"
 
 
 @pytest.mark.requirement("FLOW-1")

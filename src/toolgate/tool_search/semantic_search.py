@@ -94,6 +94,8 @@ class SemanticSearch:
             return None
         index = self._index
         assert index is not None
+        # The multilingual model tells capitals apart: FORECAST would be as far from a forecast as other words.
+        phrasings = [phrasing.lower() if phrasing.isupper() else phrasing for phrasing in phrasings]
         english, multilingual = await asyncio.gather(self._english_vectors(phrasings), self._multilingual.embed(phrasings))
         return await to_thread(_ranked, index, view, phrasings, english, multilingual)
 
