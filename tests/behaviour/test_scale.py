@@ -9,6 +9,7 @@ import pytest
 from tests.many_tools import many
 from toolgate import Actor, App
 from toolgate.testing import memory_app
+from toolgate.tool_search import semantic_search
 
 pytestmark = pytest.mark.requirement("REG-6")
 FEW, MANY = 10, 300
@@ -38,8 +39,17 @@ async def filled(app: App, tools: int, tenants: int) -> None:
     await app.tools.set_flags([(f"tenant-{number}", "assign_invoice", False) for number in range(tenants)])
 
 
-@pytest.mark.parametrize("what", ["call", "list"])
-async def test_a_call_and_a_list_take_no_more_among_many_tools_and_tenants(what: str) -> None:
+async def _at_once(work: Callable[..., Any], *given: Any) -> Any:
+    return work(*given)
+
+
+@pytest.mark.parametrize("what", ["call", "list", "search"])
+async def test_a_call_a_list_and_a_search_take_no_more_among_many_tools_and_tenants(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic_search, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(semantic_search, "to_thread", _at_once)  # what runs in a thread would not be counted
+    monkeypatch.setattr(semantic_search, "MAX_FOUND", 3)  # the work for each that is found
     counted = []
     for tools, tenants in ((FEW, 1), (MANY, TENANTS)):
         async with memory_app() as app:
@@ -49,6 +59,9 @@ async def test_a_call_and_a_list_take_no_more_among_many_tools_and_tenants(what:
             async def doing(app: App = app, actor: Actor = actor) -> None:
                 if what == "call":
                     assert (await app.invoke("archive_invoice", {"number": 1}, actor=actor)).ok
+                elif what == "search":
+                    ranking = await app.tools.search("archive an invoice that is paid", actor)
+                    assert (ranking.found[0].tool.name, ranking.basis) == ("archive_invoice", "meaning")
                 else:
                     assert len(await app.tools.list(actor)) >= FEW
 
