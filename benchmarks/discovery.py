@@ -1,10 +1,12 @@
 """Search of tools: how well tools are found, and how quickly among 10,000 and 100,000.
 
     python benchmarks/discovery.py [--random] [TOOLS …]
+    python benchmarks/discovery.py --set FOLDER
 
 Prints quality on the set in tests/discovery (with the model that knows English alone as the baseline), then for each number
 of tools: seconds until searches go by meaning, until both models have read all, memory, and milliseconds of a search.
-With --random the vectors of tools are made up, so that nothing is read: for searches among 100,000 tools.
+With --random the vectors of tools are made up, so that nothing is read: for searches among 100,000 tools. With --set it
+measures quality on a set of one's own (its form: tests/discovery/evaluation.py).
 """
 
 import asyncio
@@ -25,6 +27,7 @@ from toolgate.model import Tool
 from toolgate.store.database import Store, open_store
 from toolgate.tool_search import semantic_search
 from toolgate.tool_search.semantic_search import SemanticSearch
+from toolgate.tool_search.text import tool_text
 
 SEARCHES = 200
 NO_CONTEXTS: dict[str, str] = {}
@@ -50,7 +53,7 @@ async def quality(store: Store) -> None:
     tools, contexts = evaluation.tools(), evaluation.contexts()
     for half in ("tuned", "held"):
         tasks = [task for task in evaluation.tasks() if task.half == half]
-        print(f"baseline, {half}: {await baseline(tools, tasks)}")
+        print(f"baseline, {half}: {await baseline(tools, whole(tools), tasks)}")
         for name, about in (("with what servers are for", contexts), ("without", {})):
             search = SemanticSearch(store)
             print(f"{half}, {name}: {await evaluation.quality(search, tools, about, tasks)}")
@@ -62,19 +65,54 @@ async def quality(store: Store) -> None:
     await search.close()
 
 
-async def baseline(tools: Sequence[Tool], tasks: Sequence[evaluation.Task]) -> str:
-    """Name, description and arguments in one text, by one model, by the cosine alone."""
-    arguments = [tool.input_schema["properties"].items() for tool in tools]
-    texts = [
+async def quality_outside(folder: Path) -> None:
+    """Quality on a set from outside: of the model for English on two texts of a tool, and of searches."""
+    semantic_search.PATIENCE_SECONDS = 3_600.0
+    tools, contexts, tasks = evaluation.outside_set(folder)
+    none_fits = sum(not task.tool for task in tasks)
+    print(f"{len(tools)} tools of {len(contexts)} servers, {len(tasks)} tasks of which {none_fits} fit none")
+    store = open_store("memory://")
+    await store.start()
+    search = SemanticSearch(store)
+    floor, said_again = semantic_search.FLOOR, [task for task in tasks if task.said_again]
+    for is_said_again, chosen in ((False, tasks), (False, said_again), (True, said_again)):
+        if not chosen:
+            continue
+        print(f"{len(chosen)} tasks, in {'several phrasings' if is_said_again else 'one phrasing'}:")
+        for name, texts in (("whole definitions", whole(tools)), ("first sentences", first_sentences(tools))):
+            print(f"  baseline, {name}: {await baseline(tools, texts, chosen, is_said_again=is_said_again)}")
+        for name, lowest in (("refusing", floor), ("without refusing", -1.0)):
+            semantic_search.FLOOR = lowest
+            found = await evaluation.quality(search, tools, contexts, chosen, is_said_again=is_said_again)
+            print(f"  {name}: {found}")
+    await search.close()
+    await store.close()
+
+
+def whole(tools: Sequence[Tool]) -> list[str]:
+    """Name, description and arguments in one text."""
+    arguments = [tool.input_schema.get("properties", {}).items() for tool in tools]
+    return [
         f"{tool.name}: {tool.description} " + " ".join(f"{name} {one['description']}" for name, one in given)
         for tool, given in zip(tools, arguments, strict=True)
     ]
-    fitting = [task for task in tasks if task.tool]
-    near = (await Embedder().embed([task.text for task in fitting])) @ (await Embedder().embed(texts)).T
-    names = [tool.name for tool in tools]
-    places = [int((row > row[names.index(task.tool or "")]).sum()) for task, row in zip(fitting, near, strict=True)]
-    first, among_five = (sum(place < most for place in places) / len(places) for most in (1, 5))
-    return f"top1={first:.3f} top5={among_five:.3f}"
+
+
+def first_sentences(tools: Sequence[Tool]) -> list[str]:
+    return [tool_text(tool).purpose for tool in tools]
+
+
+async def baseline(
+    tools: Sequence[Tool], texts: Sequence[str], tasks: Sequence[evaluation.Task], *, is_said_again: bool = False
+) -> evaluation.Quality:
+    """One text of each tool by one model, by the mean of its cosines with the phrasings. It refuses nothing."""
+    model, names = Embedder(), {tool.name: number for number, tool in enumerate(tools)}
+    vectors, places = await model.embed(texts), []
+    for task in tasks:
+        if task.tool:
+            near = vectors @ (await model.embed([task.text, *(task.said_again if is_said_again else ())])).mean(axis=0)
+            places.append((task.language == "en", int((near > near[names[task.tool]]).sum())))
+    return evaluation.shares(places, [])
 
 
 async def speed(store: Store, size: int) -> None:
@@ -116,7 +154,6 @@ async def searched(search: SemanticSearch, tools: tuple[Tool, ...], tasks: Seque
 async def made_up(store: Store, size: int) -> None:
     import numpy
 
-    from toolgate.tool_search.text import tool_text
     from toolgate.tool_search.vector_index import ToolVectorIndex
 
     tools, tasks = many(size), [task.text for task in evaluation.tasks() if task.language == "en"]
@@ -141,4 +178,7 @@ def many(size: int) -> tuple[Tool, ...]:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    asyncio.run(main([int(size) for size in given if size.isdigit()], is_random="--random" in given))
+    if "--set" in given:
+        asyncio.run(quality_outside(Path(given[given.index("--set") + 1])))
+    else:
+        asyncio.run(main([int(size) for size in given if size.isdigit()], is_random="--random" in given))

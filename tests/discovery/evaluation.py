@@ -1,6 +1,12 @@
-"""Measures how well tools are found: a set of tools and of tasks that are said in other words than theirs."""
+"""Measures how well tools are found: a set of tools and of tasks that are said in other words than theirs.
 
-from collections.abc import Iterable, Mapping
+A set from outside is a folder with `tools.jsonl` (`server`, `server_description`, `name` and `description` on each line) and
+`tasks.jsonl` (`text`, `language`, `said_again`, and the `server` and `tool` that do it, or null where none does).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,11 +27,16 @@ class Task(NamedTuple):
     text: str
     tool: str | None
     half: Half
+    said_again: Sequence[str]
+    """Further phrasings, of some tasks: as an agent writes them that knows the task and no tool."""
 
-    @property
-    def said_again(self) -> list[str]:
-        """Further phrasings, of some tasks: as an agent writes them that knows the task and no tool."""
-        return list(SET["said_again"].get(self.text, ()))
+
+class OutsideSet(NamedTuple):
+    """A set that is not in the repository."""
+
+    tools: tuple[Tool, ...]
+    contexts: dict[str, str]
+    tasks: list[Task]
 
 
 class Quality(NamedTuple):
@@ -71,14 +82,49 @@ def contexts() -> dict[str, str]:
 
 def tasks() -> list[Task]:
     halves: tuple[Half, ...] = ("tuned", "held")
+    again: dict[str, list[str]] = SET["said_again"]
     fitting = [
-        Task(language, text, tool["name"], half)
+        Task(language, text, tool["name"], half, again.get(text, ()))
         for half in halves
         for server in SET[half]
         for tool in server["tools"]
         for language, text in tool["asks"].items()
     ]
-    return fitting + [Task(language, text, None, halves[at % 2]) for at, (language, text) in enumerate(SET["fits_none"])]
+    return fitting + [
+        Task(language, text, None, halves[at % 2], again.get(text, ()))
+        for at, (language, text) in enumerate(SET["fits_none"])
+    ]
+
+
+def outside_set(folder: Path) -> OutsideSet:
+    rows, asked = (
+        [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
+        for name in ("tools.jsonl", "tasks.jsonl")
+    )
+    tools = tuple(
+        Tool(name=_served_name(row["server"], row["name"]), description=row["description"], target=f"mcp:{row['server']}")
+        for row in rows
+    )
+    contexts = {f"mcp:{row['server']}": f"{name_words(row['server'])}. {row['server_description']}" for row in rows}
+    return OutsideSet(
+        tools,
+        contexts,
+        [
+            Task(
+                row["language"],
+                row["text"],
+                _served_name(row["server"], row["tool"]) if row["tool"] else None,
+                "held",
+                row.get("said_again", ()),
+            )
+            for row in asked
+        ],
+    )
+
+
+def _served_name(server: str, tool: str) -> str:
+    """The name that a tool of an MCP server has in the registry."""
+    return f"mcp_{re.sub(r'[^A-Za-z0-9_-]', '_', server)}_{tool}"
 
 
 async def quality(
@@ -100,6 +146,11 @@ async def quality(
         else:
             names = [one.tool.name for one in ranking.found]
             places.append((task.language == "en", names.index(task.tool) if task.tool in names else len(given)))
+    return shares(places, refused)
+
+
+def shares(places: Sequence[tuple[bool, int]], refused: Sequence[tuple[bool, bool]]) -> Quality:
+    """Quality by the places of the right tools, with whether the task is English, and by what was done where none fits."""
     english, other = ([place for is_english, place in places if is_english is kind] for kind in (True, False))
     return Quality(
         _share(place < 1 for _, place in places),
