@@ -20,6 +20,7 @@ from toolgate.app.openapi_documents import AddedDocument
 from toolgate.model import LOCAL
 from toolgate.openapi.document import DocumentError
 from toolgate.testing import memory_app
+from toolgate.tool_search import semantic_search
 
 pytestmark = pytest.mark.requirement("REG-1")
 GITHUB = Path(__file__).parents[1] / "data" / "github-openapi.json.xz"
@@ -309,6 +310,25 @@ async def test_operations_of_the_same_name_get_names_of_their_own_whatever_their
     assert len(set(first.values())) == 3
     assert first["GET /c"] == "one_GET_c"
     assert all(name.startswith("one_same_") for key, name in first.items() if key != "GET /c")
+
+
+@pytest.mark.requirement("AGENT-3")
+async def test_an_operation_is_found_by_what_its_service_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(semantic_search, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(semantic_search, "FLOOR", -1.0)  # both are given, to compare them
+    monkeypatch.setattr(semantic_search, "TAIL", -1.0)
+    paths = {"/items": get("listItems", summary="List items")}
+    services = {
+        "one": {"title": "Cellar", "description": "Wine cellars: bottles,\u200b vintages and tastings."},
+        "two": {"title": "Fahrräder: bicycle rental stations", "description": 7},
+    }
+    async with memory_app() as app:
+        for name, info in services.items():
+            await app.servers.accept((await add(app, document(paths, info=info), name)).waiting)
+        for task, expected in (("which Riesling do I still have", "one"), ("where can I get a bike", "two")):
+            found = [one.tool.name for one in (await app.tools.search(task, limit=200)).found]
+            assert next(name for name in found if name.endswith("_listItems")) == f"{expected}_listItems", task
+        assert [one.title for one in await app.openapi.list()] == ["Cellar", "Fahrräder: bicycle rental stations"]
 
 
 async def test_no_operation_takes_the_name_of_another_tool_and_none_is_taken_from_it() -> None:

@@ -10,6 +10,7 @@ from toolgate.extras import is_installed
 from toolgate.mcp.definitions import descriptions
 from toolgate.mcp.presets import PRESETS
 from toolgate.model import Actor, Tool
+from toolgate.openapi.records import PIN_PREFIX
 from toolgate.tasks import start_task, stop_tasks
 from toolgate.threads import to_thread
 from toolgate.tool_search import RankedTool, Ranking
@@ -85,13 +86,19 @@ class ToolIndex:
         return self._semantic
 
     async def _server_contexts(self) -> Mapping[str, str]:
-        """The purpose that each MCP server states, by the target of its tools: read again once the catalog is another."""
+        """The purpose that each MCP server and OpenAPI document states, by the target of its tools: read again once the
+        catalog is another."""
         version, known = self._parts.catalog.version, self._contexts
         if known[0] != version:
             found = {name: _context(about) for name, about in (await self._parts.store.read(descriptions())).items()}
             presets = {name: one.settings.preset for name, one in self._parts.mcp_tools.upstreams.items()}
             found |= {name: PRESETS[preset].about for name, preset in presets.items() if preset in PRESETS}
-            contexts = {f"mcp:{server}": f"{name_words(server)}. {text}" for server, text in found.items() if text}
+            contexts = {
+                server if server.startswith(PIN_PREFIX) else f"mcp:{server}": (
+                    f"{name_words(server.removeprefix(PIN_PREFIX))}. {text}"
+                )
+                for server, text in found.items()
+            }
             known = self._contexts = version, contexts if contexts != known[1] else known[1]
         return known[1]
 
@@ -106,14 +113,12 @@ class ToolIndex:
 
 
 def _context(about: str) -> str:
-    """A server's title and description of itself, or how it says that it is used; its name alone tells nothing."""
+    """A server's title and description of itself, or how it says that it is used."""
     recorded: Any = orjson.loads(about)
     info = recorded.get("info")
     info = info if isinstance(info, dict) else {}
-    parts = [info.get("description") or recorded.get("instructions")]
-    if not any(isinstance(part, str) and part.strip() for part in parts):
-        return ""
-    return plain(". ".join(part for part in (info.get("title"), *parts) if isinstance(part, str)), MAX_ABOUT_CHARS)
+    parts = (info.get("title"), info.get("description") or recorded.get("instructions"))
+    return plain(". ".join(part for part in parts if isinstance(part, str)), MAX_ABOUT_CHARS)
 
 
 def _by_words(phrasings: Sequence[str], tools: tuple[Tool, ...]) -> tuple[RankedTool, ...]:

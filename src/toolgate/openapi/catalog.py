@@ -78,7 +78,7 @@ class OpenApiTools:
         """Reads the operations of a document, and compares them with what was accepted."""
         read, found = await to_thread(self._found, name, document, settings, base)
         compared = await self._store.transact(
-            records.put(records.new_row(name, origin, document.title, settings, by), found)
+            records.put(records.new_row(name, origin, document.title, settings, by), document.info, found)
         )
         self.read_problems[name] = read.problems
         await self._announce()

@@ -10,6 +10,7 @@ import orjson
 
 from toolgate.errors import ToolgateError, printable
 from toolgate.jsontext import MAX_DEFINITION_DEPTH, is_deeper
+from toolgate.mcp.pins import cleaned
 from toolgate.network.urls import parse_url
 from toolgate.yamltext import YamlError, read_yaml
 
@@ -17,6 +18,8 @@ MAX_DOCUMENT_BYTES = 33_554_432
 MAX_YAML_DOCUMENT_BYTES = 4_194_304
 MAX_OPERATIONS = 5_000
 MAX_PLACE_CHARS = 200
+MAX_INFO_CHARS = 1_000
+MAX_TITLE_CHARS = 200
 MAX_REFERENCES = 32
 """References that lead to each other."""
 INDEX = re.compile(r"[0-9]{1,9}")
@@ -65,9 +68,19 @@ class Document:
             raise DocumentError("paths", "it is missing, or no object")
 
     @property
+    def info(self) -> dict[str, str]:
+        """The service's title and description, as far as the document says them."""
+        given = self.root.get("info")
+        words = {name: given.get(name) for name in ("title", "description")} if isinstance(given, Mapping) else {}
+        return {
+            name: " ".join(cleaned(text[: 4 * MAX_INFO_CHARS]).split())[:MAX_INFO_CHARS]
+            for name, text in words.items()
+            if isinstance(text, str)
+        }
+
+    @property
     def title(self) -> str:
-        info = root if isinstance(root := self.root.get("info"), Mapping) else {}
-        return printable(str(info.get("title") or ""))[:200]
+        return self.info.get("title", "")[:MAX_TITLE_CHARS]
 
     def operations(self) -> Iterator[DocumentOperation]:
         """All operations, in the order of the document."""

@@ -56,10 +56,11 @@ def recorded() -> Transaction[RecordedDocuments]:
     return RecordedDocuments(number, documents, found)
 
 
-def put(row: OpenApiRow, found: Mapping[DefinitionKey, FoundDefinition]) -> Transaction[Comparison]:
-    """Records a document and the definitions that it has now; gives how they differ from those that were accepted."""
+def put(row: OpenApiRow, info: Mapping[str, str], found: Mapping[DefinitionKey, FoundDefinition]) -> Transaction[Comparison]:
+    """Records a document, what it says of its service, and the definitions that it has now; gives how these differ from
+    those that were accepted."""
     yield upsert("openapi_documents", row._asdict(), ("name",), ("origin", "title", "settings", "read_at"))
-    about: dict[str, Any] = {"title": row.title, "origin": row.origin, "settings": row.settings}
+    about: dict[str, Any] = {"info": info, "origin": row.origin, "settings": row.settings}
     seen = ServerSnapshot(METHOD, orjson.dumps(about).decode(), None, found, {}, frozenset())
     return (yield from pins.compare(pin_server(row.name), seen))
 
