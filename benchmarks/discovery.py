@@ -15,7 +15,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -74,12 +74,13 @@ async def quality_outside(folder: Path) -> None:
     store = open_store("memory://")
     await store.start()
     search = SemanticSearch(store)
+    await read_by_both(search, tools, contexts)
     floor, said_again = semantic_search.FLOOR, [task for task in tasks if task.said_again]
     for is_said_again, chosen in ((False, tasks), (False, said_again), (True, said_again)):
         if not chosen:
             continue
         print(f"{len(chosen)} tasks, in {'several phrasings' if is_said_again else 'one phrasing'}:")
-        for name, texts in (("whole definitions", whole(tools)), ("first sentences", first_sentences(tools))):
+        for name, texts in (("whole definitions", whole(tools)), ("beginnings of descriptions", beginnings(tools))):
             print(f"  baseline, {name}: {await baseline(tools, texts, chosen, is_said_again=is_said_again)}")
         for name, lowest in (("refusing", floor), ("without refusing", -1.0)):
             semantic_search.FLOOR = lowest
@@ -87,6 +88,13 @@ async def quality_outside(folder: Path) -> None:
             print(f"  {name}: {found}")
     await search.close()
     await store.close()
+
+
+async def read_by_both(search: SemanticSearch, tools: tuple[Tool, ...], contexts: Mapping[str, str]) -> None:
+    """Waits until both models have read all tools: many are searched by one of them before."""
+    await search.rank(["first"], tools, contexts)
+    if search._refining is not None:
+        await search._refining
 
 
 def whole(tools: Sequence[Tool]) -> list[str]:
@@ -98,7 +106,7 @@ def whole(tools: Sequence[Tool]) -> list[str]:
     ]
 
 
-def first_sentences(tools: Sequence[Tool]) -> list[str]:
+def beginnings(tools: Sequence[Tool]) -> list[str]:
     return [tool_text(tool).purpose for tool in tools]
 
 
@@ -120,9 +128,7 @@ async def speed(store: Store, size: int) -> None:
     search, start, cpu = SemanticSearch(store), time.perf_counter(), time.process_time()
     await search.rank(["first"], tools, NO_CONTEXTS)
     ready = time.perf_counter() - start
-    refining = search._refining
-    if refining is not None:
-        await refining
+    await read_by_both(search, tools, NO_CONTEXTS)
     read, used = time.perf_counter() - start, time.process_time() - cpu
     print(
         f"{size} tools: by meaning after {ready:.1f} s, by both models after {read:.1f} s ({used:.1f} s of processor time)"

@@ -96,7 +96,7 @@ async def test_a_task_finds_its_tool_in_other_words_and_languages(app: App, task
 
 async def test_quality_does_not_fall(store: Store) -> None:
     search = SemanticSearch(store)
-    await _holds(await quality(search, tools(), contexts(), tasks()[::4]), top1=0.45, top5=0.7, refused=0.0)
+    await _holds(await quality(search, tools(), contexts(), tasks()[::4]), top1=0.5, top5=0.78, refused=0.0)
     await search.close()
 
 
@@ -105,7 +105,7 @@ async def test_quality_does_not_fall(store: Store) -> None:
 async def test_quality_does_not_fall_on_either_half(store: Store, half: str) -> None:
     search = SemanticSearch(store)
     chosen = [task for task in tasks() if task.half == half]
-    await _holds(await quality(search, tools(), contexts(), chosen), top1=0.47, top5=0.72, refused=0.5)
+    await _holds(await quality(search, tools(), contexts(), chosen), top1=0.5, top5=0.78, refused=0.43)
     await search.close()
 
 
@@ -115,8 +115,9 @@ async def test_further_phrasings_find_nearly_every_tool_and_tell_better_what_not
     again = await quality(search, tools(), contexts(), chosen, is_said_again=True)
     assert len(chosen) == 56
     assert again.top1 >= 0.9 > once.top1, (once, again)
-    assert again.top5 >= 0.95 > once.top5, (once, again)
-    assert again.refused >= 0.75 > once.refused, (once, again)
+    assert again.top5 >= 0.98 > once.top5, (once, again)
+    assert again.refused >= 0.5 >= once.refused, (once, again)
+    assert again.unsure >= 0.9 > once.unsure, (once, again)
     await search.close()
 
 
@@ -227,7 +228,7 @@ async def test_nothing_is_found_for_nothing(app: App, nothing: Any) -> None:
 
 
 async def test_odd_texts_are_searched_as_others(app: App) -> None:
-    app.tools.register(made("long_winded", "Prune fruit trees. " + "padding " * 12_400))
+    app.tools.register(made("long_winded", "Prune fruit trees.\n\n" + "padding " * 12_400))
     app.tools.register(made("hidden_letters", "Sharpen\u200b\x07 knives\u202e and scissors"))
     assert (await app.tools.search("cut\x00 the branches of \ud800 an apple tree")).found[0].tool.name == "long_winded"
     assert (await app.tools.search("my kitchen blade is blunt")).found[0].tool.name == "hidden_letters"

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
+from toolgate.mcp.catalog_entries import prefixed
 from toolgate.model import Tool
 from toolgate.tool_search.semantic_search import SemanticSearch
 from toolgate.tool_search.text import name_words
@@ -101,8 +102,10 @@ def outside_set(folder: Path) -> OutsideSet:
         [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
         for name in ("tools.jsonl", "tasks.jsonl")
     )
+    for row in (*rows, *asked):
+        row["server"] = _plain_name(row["server"])
     tools = tuple(
-        Tool(name=_served_name(row["server"], row["name"]), description=row["description"], target=f"mcp:{row['server']}")
+        Tool(name=prefixed(row["server"], row["name"]), description=row["description"], target=f"mcp:{row['server']}")
         for row in rows
     )
     contexts = {f"mcp:{row['server']}": f"{name_words(row['server'])}. {row['server_description']}" for row in rows}
@@ -113,7 +116,7 @@ def outside_set(folder: Path) -> OutsideSet:
             Task(
                 row["language"],
                 row["text"],
-                _served_name(row["server"], row["tool"]) if row["tool"] else None,
+                prefixed(row["server"], row["tool"]) if row["tool"] else None,
                 "held",
                 row.get("said_again", ()),
             )
@@ -122,9 +125,9 @@ def outside_set(folder: Path) -> OutsideSet:
     )
 
 
-def _served_name(server: str, tool: str) -> str:
-    """The name that a tool of an MCP server has in the registry."""
-    return f"mcp_{re.sub(r'[^A-Za-z0-9_-]', '_', server)}_{tool}"
+def _plain_name(server: str | None) -> str:
+    """A name as an operator would give the server of a package."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", server or "").strip("_-")
 
 
 async def quality(

@@ -36,6 +36,16 @@ def test_a_vector_is_moved_alike_by_itself_and_among_others() -> None:
         assert one.context[0] == pytest.approx(many.context[0], abs=1e-5)
 
 
+def test_what_the_model_for_english_does_not_read_is_moved_in_the_other_model_alone() -> None:
+    english, multilingual = map(_vectors, SIZES.values())
+    by_english, by_multilingual = towards_tools(0 * english, multilingual)
+    read_by_both = towards_tools(english, multilingual)[1]
+    for aim in AIMS:
+        assert not getattr(by_english, aim).any()
+        assert numpy.linalg.norm(getattr(by_multilingual, aim)[0]) == pytest.approx(1.0, abs=1e-5)
+        assert not numpy.allclose(getattr(by_multilingual, aim)[0], getattr(read_by_both, aim)[0])
+
+
 async def test_a_task_comes_nearer_to_its_tool_than_to_others_in_both_models() -> None:
     task, tools = (
         ["the parcel has left, let the buyer know"],

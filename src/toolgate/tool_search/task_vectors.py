@@ -7,9 +7,10 @@ the buyer know" is not "Mark an order as shipped". What to add was learned from 
 numpy is imported here: this module is imported with the first search.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -21,45 +22,55 @@ SCALE = "scale"
 """The matrices of the file are int8, with a scale for each."""
 
 
-class Network(NamedTuple):
-    """Gives what is added to a vector: by one hidden layer, and by a matrix that goes past it."""
+class Move(NamedTuple):
+    """What is added to the vectors of one model for one aim: by a matrix, and by the hidden layer."""
 
     linear: Floats
-    into: Floats
-    bias: Floats
     out: Floats
 
-    def moved(self, vectors: Floats) -> Floats:
-        """Vectors of length one. One that is zero, of a text that its model does not know, stays so."""
-        hidden = numpy.maximum(vectors @ self.into + self.bias, 0)
+    def of(self, vectors: Floats, hidden: Floats) -> Floats:
         moved = vectors + vectors @ self.linear + hidden @ self.out
         is_known = numpy.linalg.norm(vectors, axis=1, keepdims=True) > 0
         return numpy.asarray(is_known * moved / numpy.linalg.norm(moved, axis=1, keepdims=True).clip(1e-9), numpy.float32)
 
 
+class Network(NamedTuple):
+    """One hidden layer that sees the vectors of both models, since each knows what the other does not."""
+
+    into: Floats
+    bias: Floats
+    moves: Mapping[tuple[str, str], Move]
+    """By model and aim."""
+
+    def moved(self, english: Floats, multilingual: Floats) -> tuple[TaskVectors, TaskVectors]:
+        """The vectors of tasks by both models, of length one. Those that are zero, of texts that a model does not know,
+        stay so."""
+        hidden = numpy.maximum(numpy.concatenate((english, multilingual), axis=1) @ self.into + self.bias, 0)
+        by_english, by_multilingual = (
+            TaskVectors(*(self.moves[model, aim].of(vectors, hidden) for aim in AIMS))
+            for model, vectors in zip(MODELS, (english, multilingual), strict=True)
+        )
+        return by_english, by_multilingual
+
+
 def towards_tools(english: Floats, multilingual: Floats) -> tuple[TaskVectors, TaskVectors]:
     """The vectors of tasks by both models, moved."""
-    by_english, by_multilingual = (
-        TaskVectors(*(_networks()[model, aim].moved(vectors) for aim in AIMS))
-        for model, vectors in zip(MODELS, (english, multilingual), strict=True)
-    )
-    return by_english, by_multilingual
+    return _network().moved(english, multilingual)
 
 
 @cache
-def _networks() -> dict[tuple[str, str], Network]:
+def _network() -> Network:
     with resources.files(__package__).joinpath(FILE).open("rb") as file, numpy.load(file, allow_pickle=False) as held:
+        return unpacked(held)
 
-        def matrix(name: str) -> Floats:
-            return numpy.asarray(held[name] * held[f"{name}/{SCALE}"], numpy.float32)
 
-        return {
-            (model, aim): Network(
-                matrix(f"{model}/{aim}/linear"),
-                matrix(f"{model}/{aim}/into"),
-                held[f"{model}/{aim}/bias"].astype(numpy.float32),
-                matrix(f"{model}/{aim}/out"),
-            )
-            for model in MODELS
-            for aim in AIMS
-        }
+def unpacked(held: Mapping[str, Any]) -> Network:
+    """The network of a file's arrays."""
+
+    def matrix(name: str) -> Floats:
+        return numpy.asarray(held[name] * held[f"{name}/{SCALE}"], numpy.float32)
+
+    moves = {
+        (model, aim): Move(matrix(f"{model}/{aim}/linear"), matrix(f"{model}/{aim}/out")) for model in MODELS for aim in AIMS
+    }
+    return Network(matrix("into"), held["bias"].astype(numpy.float32), moves)

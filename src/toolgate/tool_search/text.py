@@ -12,14 +12,17 @@ from typing import NamedTuple
 from toolgate.errors import InvalidInput
 from toolgate.model import Tool
 
-MAX_PURPOSE_CHARS = 300
+MAX_PURPOSE_CHARS = 160
+MIN_PURPOSE_CHARS = 12
 MAX_CONTEXT_CHARS = 240
 MAX_PHRASINGS = 16
 MAX_PHRASING_CHARS = 2_000
+PREFIXES = {"mcp": "mcp_", "openapi": ""}
+"""What names of tools begin with before the name of their server, by the kind of their target."""
 MAX_WORDS = 64
 """Words of a text that are compared as such."""
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|[\u3002\uff01\uff1f]|\n")
+_PARAGRAPH_END = re.compile(r"\n\s*\n")
 _NAME_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.\s]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]+")
 _WORDS = re.compile(r"[^\W_]+")
@@ -51,7 +54,7 @@ class ToolText(NamedTuple):
 def tool_text(tool: Tool, context: str = "") -> ToolText:
     """The texts of a tool; `context` is what its server says of itself."""
     name = name_words(_own_name(tool))
-    purpose = _first_sentence(tool.description) or name
+    purpose = _beginning(tool.description) or name
     return ToolText(
         purpose,
         f"{name}. {purpose}",
@@ -97,15 +100,14 @@ def checked_phrasings(phrasings: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(one for one in said if one))
 
 
-def _first_sentence(description: str) -> str:
-    """A description's first sentence, cut if it is long; one of few words takes the next one along."""
-    beginning = _UNPRINTABLE.sub(lambda found: "\n" if "\n" in found[0] else " ", description[: 4 * MAX_PURPOSE_CHARS])
+def _beginning(description: str) -> str:
+    """A description's first paragraph, cut if it is long; one of few words takes the next one along."""
     taken = ""
-    for sentence in _SENTENCE_END.split(beginning.strip()):
-        taken = f"{taken} {sentence}".strip()
-        if len(taken) >= 12:
+    for paragraph in _PARAGRAPH_END.split(description[: 8 * MAX_PURPOSE_CHARS]):
+        taken = plain(f"{taken} {paragraph}", MAX_PURPOSE_CHARS)
+        if len(taken) >= MIN_PURPOSE_CHARS:
             break
-    return plain(taken, MAX_PURPOSE_CHARS)
+    return taken
 
 
 def _own_context(context: str) -> str:
@@ -116,8 +118,8 @@ def _own_context(context: str) -> str:
 
 
 def _own_name(tool: Tool) -> str:
-    """The name without the prefix that all tools of an MCP server have."""
-    if tool.target is not None and tool.target.startswith("mcp:"):
-        server = re.sub(r"[^A-Za-z0-9_-]", "_", tool.target.removeprefix("mcp:"))
-        return tool.name.removeprefix(f"mcp_{server}_")
-    return tool.name
+    """The name without the prefix that all tools of an MCP server or of an OpenAPI document have."""
+    kind, _, server = (tool.target or "").partition(":")
+    if kind not in PREFIXES:
+        return tool.name
+    return tool.name.removeprefix(PREFIXES[kind] + re.sub(r"[^A-Za-z0-9_-]", "_", server) + "_")
