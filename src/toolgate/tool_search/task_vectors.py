@@ -22,32 +22,31 @@ SCALE = "scale"
 """The matrices of the file are int8, with a scale for each."""
 
 
-class Move(NamedTuple):
-    """What is added to the vectors of one model for one aim: by a matrix, and by the hidden layer."""
-
-    linear: Floats
-    out: Floats
-
-    def of(self, vectors: Floats, hidden: Floats) -> Floats:
-        moved = vectors + vectors @ self.linear + hidden @ self.out
-        is_known = numpy.linalg.norm(vectors, axis=1, keepdims=True) > 0
-        return numpy.asarray(is_known * moved / numpy.linalg.norm(moved, axis=1, keepdims=True).clip(1e-9), numpy.float32)
-
-
 class Network(NamedTuple):
-    """One hidden layer that sees the vectors of both models, since each knows what the other does not."""
+    """One hidden layer that sees the vectors of both models, since each knows what the other does not, and a matrix for each
+    model and aim that goes past it."""
 
     into: Floats
     bias: Floats
-    moves: Mapping[tuple[str, str], Move]
+    out: Floats
+    """From the hidden layer to the vectors of `linear`, side by side: one product is done in half the time of four."""
+    linear: Mapping[tuple[str, str], Floats]
     """By model and aim."""
 
     def moved(self, english: Floats, multilingual: Floats) -> tuple[TaskVectors, TaskVectors]:
         """The vectors of tasks by both models, of length one. Those that are zero, of texts that a model does not know,
         stay so."""
         hidden = numpy.maximum(numpy.concatenate((english, multilingual), axis=1) @ self.into + self.bias, 0)
+        ends = numpy.cumsum([len(matrix) for matrix in self.linear.values()])[:-1]
+        added = dict(zip(self.linear, numpy.split(hidden @ self.out, ends, axis=1), strict=True))
+
+        def moved(model: str, aim: str, vectors: Floats) -> Floats:
+            to = vectors + vectors @ self.linear[model, aim] + added[model, aim]
+            is_known = numpy.linalg.norm(vectors, axis=1, keepdims=True) > 0
+            return numpy.asarray(is_known * to / numpy.linalg.norm(to, axis=1, keepdims=True).clip(1e-9), numpy.float32)
+
         by_english, by_multilingual = (
-            TaskVectors(*(self.moves[model, aim].of(vectors, hidden) for aim in AIMS))
+            TaskVectors(*(moved(model, aim, vectors) for aim in AIMS))
             for model, vectors in zip(MODELS, (english, multilingual), strict=True)
         )
         return by_english, by_multilingual
@@ -70,7 +69,6 @@ def unpacked(held: Mapping[str, Any]) -> Network:
     def matrix(name: str) -> Floats:
         return numpy.asarray(held[name] * held[f"{name}/{SCALE}"], numpy.float32)
 
-    moves = {
-        (model, aim): Move(matrix(f"{model}/{aim}/linear"), matrix(f"{model}/{aim}/out")) for model in MODELS for aim in AIMS
-    }
-    return Network(matrix("into"), held["bias"].astype(numpy.float32), moves)
+    linear = {(model, aim): matrix(f"{model}/{aim}/linear") for model in MODELS for aim in AIMS}
+    out = numpy.concatenate([matrix(f"{model}/{aim}/out") for model, aim in linear], axis=1)
+    return Network(matrix("into"), held["bias"].astype(numpy.float32), out, linear)

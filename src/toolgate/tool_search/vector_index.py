@@ -7,9 +7,11 @@ for counts half as much again. Words that both have in common only add a little:
 numpy is imported here: this module is imported with the first search.
 """
 
+import os
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from toolgate.tool_search.language import FUNCTION_WORDS
 from toolgate.tool_search.text import ToolText
 
 Floats = NDArray[numpy.float32]
+Product = TypeVar("Product")
 
 ENGLISH_WEIGHT = 0.55
 """The share of the model that knows English alone, in a task that is said in English."""
@@ -29,6 +32,8 @@ LONG_TEXT_WORDS = 40
 """A text of so many words is worth half for each word that it shares: a list of keywords must not win."""
 DENSE_SHARE = 0.25
 """From this share of all tools on, all are compared and the actor's taken out; below, its rows are copied first."""
+
+_second_thread = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="toolgate-search")
 
 
 class TaskVectors(NamedTuple):
@@ -48,6 +53,12 @@ class SearchTask(NamedTuple):
     english: TaskVectors
     multilingual: TaskVectors
     words: Sequence[frozenset[str]]
+
+
+def side_by_side(one: Callable[[], Product], other: Callable[[], Product]) -> tuple[Product, Product]:
+    """The results of two products, computed at once: both wait for memory more than for a core."""
+    second = _second_thread.submit(other)
+    return one(), second.result()
 
 
 class GrowingArray:
@@ -118,10 +129,14 @@ class ToolVectorIndex:
         is_dense = len(chosen) >= DENSE_SHARE * size
         rows: Any = slice(None, size) if is_dense else chosen
         shares = ENGLISH_WEIGHT * task.shares
-        near = self._purposes.rows[rows] @ task.multilingual.purpose.T
         if shares.any():
-            counts = self._has_english.rows[rows][:, None] * shares
-            near += counts * (self._purposes_english.rows[rows] @ task.english.purpose.T - near)
+            near, english = side_by_side(
+                lambda: self._purposes.rows[rows] @ task.multilingual.purpose.T,
+                lambda: self._purposes_english.rows[rows] @ task.english.purpose.T,
+            )
+            near += self._has_english.rows[rows][:, None] * shares * (english - near)
+        else:
+            near = self._purposes.rows[rows] @ task.multilingual.purpose.T
         places = self._context_of.rows[rows]
         around = UNKNOWN_CONTEXT * near
         known = self._contexts.rows
