@@ -3,13 +3,15 @@
     python benchmarks/discovery.py [--random] [TOOLS …]
     python benchmarks/discovery.py --set FOLDER
 
-Prints quality on the set in tests/discovery (with the model that knows English alone as the baseline), then for each number
-of tools: seconds until searches go by meaning, until both models have read all, memory, and milliseconds of a search.
+Prints quality on the set in tests/discovery (with the model that knows English alone as the baseline), what a model reads
+when it searches that set and when it is listed all of it, then for each number of tools: seconds until searches go by
+meaning, until both models have read all, memory, and milliseconds of a search.
 With --random the vectors of tools are made up, so that nothing is read: for searches among 100,000 tools. With --set it
 measures quality on a set of one's own (its form: tests/discovery/evaluation.py).
 """
 
 import asyncio
+import json
 import random
 import resource
 import sys
@@ -18,13 +20,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.discovery import evaluation
+from toolgate import tool
 from toolgate.embeddings import Embedder
-from toolgate.model import Tool
+from toolgate.model import DISCOVERY_TOOLS, Tool
+from toolgate.registry.export import count_tokens, definition_text
 from toolgate.store.database import Store, open_store
+from toolgate.testing import memory_app
 from toolgate.tool_search import semantic_search
 from toolgate.tool_search.semantic_search import SemanticSearch
 from toolgate.tool_search.text import tool_text
@@ -44,6 +50,7 @@ async def main(sizes: Sequence[int], *, is_random: bool) -> None:
                 await made_up(store, size)
             return await store.close()
         await quality(store)
+        await tokens()
         for size in sizes:
             await speed(store, size)
         await store.close()
@@ -63,6 +70,33 @@ async def quality(store: Store) -> None:
         found = await evaluation.quality(search, tools, contexts, again, is_said_again=is_said_again)
         print(f"{len(again)} tasks, {'in three phrasings' if is_said_again else 'in one'}: {found}")
     await search.close()
+
+
+async def tokens() -> None:
+    """Tokens that a model reads of the set: all definitions, or the tools that search, an answer and one definition."""
+    given, tasks = evaluation.tools(), [task for task in evaluation.tasks() if task.tool and task.language == "en"][::8]
+
+    def made(one: Tool) -> Any:
+        async def act() -> None: ...
+
+        return tool(name=f"set_{one.name}", description=one.description, tier="read_only")(act)
+
+    def size(one: Tool) -> int:
+        return count_tokens(definition_text(one))
+
+    async with memory_app() as app:
+        searching = [one for one in await app.tools.list() if one.name in DISCOVERY_TOOLS]
+        for one in await app.tools.list():
+            if one.name not in DISCOVERY_TOOLS:
+                await app.tools.disable(one.name)
+        app.tools.register_many(map(made, given))
+        answers = [await app.invoke("search_tools", {"phrasings": [task.text], "limit": 5}) for task in tasks]
+    whole = list(map(size, given))
+    answer = sum(count_tokens(json.dumps(one.output)) for one in answers) / len(answers)
+    print(
+        f"{len(given)} tools: {sum(whole):,} tokens to list them all; {sum(map(size, searching)):,} for those that "
+        f"search, {answer:.0f} for an answer, {sum(whole) / len(whole):.0f} for a definition"
+    )
 
 
 async def quality_outside(folder: Path) -> None:
