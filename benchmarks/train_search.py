@@ -6,7 +6,7 @@ The models were trained on sentences that say the same. A task and a tool do not
 is not "Mark an order as shipped". So a small network is fitted to tasks for tools that were made up for it
 (tests/discovery/training.jsonl; nothing that is nearly in a set that is measured is in it). It sees the vectors of a task by
 both models, and brings each near the task's tool, and near what the tool's server is for. Vectors of tools stay as the
-models give them, so a catalog is not read anew. It takes ten minutes.
+models give them, so a catalog is not read anew. It takes a quarter of an hour.
 """
 
 import asyncio

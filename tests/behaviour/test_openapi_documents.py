@@ -329,6 +329,11 @@ async def test_an_operation_is_found_by_what_its_service_is_for(monkeypatch: pyt
             found = [one.tool.name for one in (await app.tools.search(task, limit=200)).found]
             assert next(name for name in found if name.endswith("_listItems")) == f"{expected}_listItems", task
         assert [one.title for one in await app.openapi.list()] == ["Cellar", "Fahrräder: bicycle rental stations"]
+        changed = {"title": 2024, "description": "Aquariums:\x0bfish and corals."}
+        assert not (await add(app, document(paths, info=changed), "one", replace=True)).waiting
+        found = [one.tool.name for one in (await app.tools.search("is Nemo still swimming", limit=200)).found]
+        assert next(name for name in found if name.endswith("_listItems")) == "one_listItems"
+        assert next(one.title for one in await app.openapi.list()) == "2024"
 
 
 async def test_no_operation_takes_the_name_of_another_tool_and_none_is_taken_from_it() -> None:

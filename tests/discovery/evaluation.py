@@ -60,6 +60,7 @@ def tools() -> tuple[Tool, ...]:
         Tool(
             name=tool["name"],
             description=tool["description"],
+            source="mcp",
             target=f"mcp:{server['server']}",
             input_schema={
                 "type": "object",
@@ -105,7 +106,12 @@ def outside_set(folder: Path) -> OutsideSet:
     for row in (*rows, *asked):
         row["server"] = _plain_name(row["server"])
     tools = tuple(
-        Tool(name=prefixed(row["server"], row["name"]), description=row["description"], target=f"mcp:{row['server']}")
+        Tool(
+            name=prefixed(row["server"], row["name"]),
+            description=row["description"],
+            source="mcp",
+            target=f"mcp:{row['server']}",
+        )
         for row in rows
     )
     contexts = {f"mcp:{row['server']}": f"{name_words(row['server'])}. {row['server_description']}" for row in rows}

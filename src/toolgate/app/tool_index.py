@@ -86,7 +86,7 @@ class ToolIndex:
         return self._semantic
 
     async def _server_contexts(self) -> Mapping[str, str]:
-        """The purpose that each MCP server and OpenAPI document states, by the target of its tools: read again once the
+        """The purpose that each MCP server and OpenAPI document states, by `server_of` its tools: read again once the
         catalog is another."""
         version, known = self._parts.catalog.version, self._contexts
         if known[0] != version:

@@ -73,9 +73,9 @@ class Document:
         given = self.root.get("info")
         words = {name: given.get(name) for name in ("title", "description")} if isinstance(given, Mapping) else {}
         return {
-            name: " ".join(cleaned(text[: 4 * MAX_INFO_CHARS]).split())[:MAX_INFO_CHARS]
+            name: cleaned(" ".join(str(text)[: 4 * MAX_INFO_CHARS].split()))[:MAX_INFO_CHARS]
             for name, text in words.items()
-            if isinstance(text, str)
+            if isinstance(text, str | int | float)
         }
 
     @property

@@ -26,7 +26,6 @@ from toolgate.model.http_endpoint import (
 from toolgate.openapi.document import Document, DocumentError, DocumentOperation, joined, server_url
 from toolgate.openapi.document_settings import DocumentSettings
 from toolgate.openapi.operation_names import name_tools
-from toolgate.openapi.records import pin_server
 from toolgate.openapi.schemas import MAX_READ_CHARS, MAX_TEXT_CHARS, SchemaWriter
 from toolgate.openapi.security_schemes import check_secrets, credentials_of, unmet_schemes
 from toolgate.registry.catalog import ToolProblem
@@ -314,7 +313,7 @@ def tool_fields(given: Mapping[str, Any], document: str) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "name": given["name"], "description": given["description"], "category": "service", "tier": "external_api",
         "kind": "http", "source": "openapi", "input_schema": given["inputSchema"], "output_schema": ANSWER_SCHEMA,
-        "http": http, "annotations": given["annotations"], "tags": ("openapi", document), "target": pin_server(document),
+        "http": http, "annotations": given["annotations"], "tags": ("openapi", document),
     }  # fmt: skip
     if http.get("method") in REPEATED_METHODS:
         may_change = http["method"] not in BODILESS_METHODS

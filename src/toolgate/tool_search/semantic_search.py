@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import log
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from toolgate.embeddings import Embedder, MultilingualEmbedder
@@ -22,7 +23,7 @@ from toolgate.tasks import start_task, stop_tasks
 from toolgate.threads import to_thread
 from toolgate.tool_search.language import english_share
 from toolgate.tool_search.result import RankedTool, Ranking
-from toolgate.tool_search.text import ToolText, digest, tool_text, words_of
+from toolgate.tool_search.text import ToolText, digest, server_of, tool_text, words_of
 
 if TYPE_CHECKING:
     import numpy
@@ -88,7 +89,10 @@ class SemanticSearch:
         await stop_tasks(self._filling, self._refining)
 
     async def rank(self, phrasings: Sequence[str], tools: tuple[Tool, ...], contexts: Mapping[str, str]) -> Ranking | None:
-        """The tools that fit, best first; None if the index is not ready. `contexts`: what servers are for, by target."""
+        """The tools that fit, best first; None if the index is not ready.
+
+        `contexts` are what servers are for, by `server_of` their tools.
+        """
         view = await self._view(tools, contexts)
         if not await self._is_ready(view):
             return None
@@ -135,7 +139,7 @@ class SemanticSearch:
     def _keys(self, tools: tuple[Tool, ...], contexts: Mapping[str, str]) -> list[bytes]:
         keys, texts = [], self._texts
         for tool in tools:
-            context = contexts.get(tool.target or "", "")
+            context = contexts.get(server_of(tool), "")
             known = texts.get(id(tool))
             if known is None or known[0] is not tool or known[1] != context:
                 text = tool_text(tool, context)
@@ -230,6 +234,30 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
+class OneBlasThread:
+    """Has products computed by one thread each, as long as anybody is inside. The limit is the whole process's: where each
+    search set and restored its own, two at once could leave the process with one thread for good."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limit.restore_original_limits()
+
+
+_one_blas_thread = OneBlasThread()
+
+
 def _ranked(
     index: "ToolVectorIndex",
     view: ToolView,
@@ -248,7 +276,7 @@ def _ranked(
         view.rows = numpy.fromiter((index.rows[key] for key in view.keys), numpy.int32, len(view.keys))
         view.index = index
     # One product is done in a millisecond. More threads for it wait for each other, and on a busy machine for long.
-    with _blas().limit(limits=1, user_api="blas"):
+    with _one_blas_thread:
         fits = index.scores(view.rows, SearchTask(shares, *towards_tools(english, multilingual), words))
     likely = numpy.arange(len(fits))
     if len(fits) > MAX_FOUND:

@@ -18,7 +18,7 @@ MAX_CONTEXT_CHARS = 240
 MAX_PHRASINGS = 16
 MAX_PHRASING_CHARS = 2_000
 PREFIXES = {"mcp": "mcp_", "openapi": ""}
-"""What names of tools begin with before the name of their server, by the kind of their target."""
+"""What names of tools begin with before the name of their server, by their source."""
 MAX_WORDS = 64
 """Words of a text that are compared as such."""
 
@@ -61,6 +61,16 @@ def tool_text(tool: Tool, context: str = "") -> ToolText:
         _own_context(context),
         frozenset([*words_of(name_words(tool.name)), *words_of(" ".join(tool.tags)), *words_of(purpose)][:MAX_WORDS]),
     )
+
+
+def server_of(tool: Tool) -> str:
+    """The MCP server or OpenAPI document that a tool comes from, as `mcp:NAME` or `openapi:NAME`; empty if neither.
+
+    Only what Toolgate itself has set is believed. Whoever registers a tool may write any target, and would be told by its
+    scores what a server says of itself that is hidden from it."""
+    if tool.source == "mcp":
+        return tool.target or ""
+    return ":".join(tool.tags[:2]) if tool.source == "openapi" else ""
 
 
 def digest(text: str) -> str:
@@ -119,7 +129,7 @@ def _own_context(context: str) -> str:
 
 def _own_name(tool: Tool) -> str:
     """The name without the prefix that all tools of an MCP server or of an OpenAPI document have."""
-    kind, _, server = (tool.target or "").partition(":")
+    kind, _, name = server_of(tool).partition(":")
     if kind not in PREFIXES:
         return tool.name
-    return tool.name.removeprefix(PREFIXES[kind] + re.sub(r"[^A-Za-z0-9_-]", "_", server) + "_")
+    return tool.name.removeprefix(PREFIXES[kind] + re.sub(r"[^A-Za-z0-9_-]", "_", name) + "_")

@@ -11,7 +11,7 @@ import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from toolgate.tool_search.language import FUNCTION_WORDS
 from toolgate.tool_search.text import ToolText
 
 Floats = NDArray[numpy.float32]
-Product = TypeVar("Product")
 
 ENGLISH_WEIGHT = 0.55
 """The share of the model that knows English alone, in a task that is said in English."""
@@ -33,7 +32,9 @@ LONG_TEXT_WORDS = 40
 DENSE_SHARE = 0.25
 """From this share of all tools on, all are compared and the actor's taken out; below, its rows are copied first."""
 
-_second_thread = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="toolgate-search")
+LARGE_ROWS = 2_000
+"""From so many tools on, two threads are quicker than one."""
+_products = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="toolgate-search")
 
 
 class TaskVectors(NamedTuple):
@@ -55,9 +56,11 @@ class SearchTask(NamedTuple):
     words: Sequence[frozenset[str]]
 
 
-def side_by_side(one: Callable[[], Product], other: Callable[[], Product]) -> tuple[Product, Product]:
-    """The results of two products, computed at once: both wait for memory more than for a core."""
-    second = _second_thread.submit(other)
+def compute_both(one: Callable[[], Floats], other: Callable[[], Floats], *, is_large: bool) -> tuple[Floats, Floats]:
+    """Two products; large ones in two threads at once, since they wait for memory more than for a core."""
+    if not is_large:
+        return one(), other()
+    second = _products.submit(other)
     return one(), second.result()
 
 
@@ -130,11 +133,14 @@ class ToolVectorIndex:
         rows: Any = slice(None, size) if is_dense else chosen
         shares = ENGLISH_WEIGHT * task.shares
         if shares.any():
-            near, english = side_by_side(
+            # Looked at first: whatever is marked as read by then has its vector.
+            counts = self._has_english.rows[rows][:, None] * shares
+            near, english = compute_both(
                 lambda: self._purposes.rows[rows] @ task.multilingual.purpose.T,
                 lambda: self._purposes_english.rows[rows] @ task.english.purpose.T,
+                is_large=len(chosen) >= LARGE_ROWS,
             )
-            near += self._has_english.rows[rows][:, None] * shares * (english - near)
+            near += counts * (english - near)
         else:
             near = self._purposes.rows[rows] @ task.multilingual.purpose.T
         places = self._context_of.rows[rows]

@@ -105,7 +105,7 @@ async def list_page(app: "App", actor: Actor, cursor: str | None) -> JsonObject:
     if len(page) > most:
         listed["nextCursor"] = encode_cursor(page[most - 1].name)
     if down := app.servers.unreachable:
-        seen = {tool.target for tool in await app.tools.list(actor)}
+        seen = {tool.target for tool in await app.tools.list(actor, "mcp")}
         # Without the cause, which is for operators: a server's stderr may be about another tenant's call.
         if missing := {server: UNREACHABLE_REASON for server in sorted(down) if f"mcp:{server}" in seen}:
             listed["_meta"] = {MISSING_META: missing}
