@@ -107,7 +107,7 @@ async def test_quality_does_not_fall(store: Store) -> None:
 async def test_quality_does_not_fall_on_either_half(store: Store, half: str) -> None:
     search = SemanticSearch(store)
     chosen = [task for task in tasks() if task.half == half]
-    await _holds(await quality(search, tools(), contexts(), chosen), top1=0.5, top5=0.78, refused=0.43)
+    await _holds(await quality(search, tools(), contexts(), chosen), top1=0.5, top5=0.77, refused=0.5)
     await search.close()
 
 
@@ -257,6 +257,11 @@ async def test_too_much_is_refused_with_what_to_do(app: App, phrasings: list[str
 @pytest.mark.parametrize("nothing", ["", " \n\t", "\x00\x1b\u202e", []])
 async def test_nothing_is_found_for_nothing(app: App, nothing: Any) -> None:
     assert (await app.tools.search(nothing)).found == ()
+
+
+@pytest.mark.parametrize("nonsense", ["zzqqxx", "xyzzy plugh", "asdf", "lorem ipsum dolor sit amet"])
+async def test_nothing_is_found_for_words_that_mean_nothing(app: App, nonsense: str) -> None:
+    assert (await app.tools.search(nonsense)).found == ()
 
 
 async def test_odd_texts_are_searched_as_others(app: App) -> None:

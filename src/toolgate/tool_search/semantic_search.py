@@ -36,16 +36,16 @@ PATIENCE_SECONDS = 3.0
 CHUNK_TEXTS = 512
 FEW_TOOLS = 256
 """So many tools are waited for until both models have read them."""
-FLOOR = 0.22
+FLOOR = 0.235
 """How much better the best tool must fit than the actor's tools do on average; below, nothing is given. The fit alone tells
 less: it depends on the language, and on how long the task is."""
 MANY_TOOLS = 200
-MANY_TOOLS_STEP = 0.02
+MANY_TOOLS_STEP = 0.014
 """What is added to the floor by the logarithm of how many times MANY_TOOLS there are: of more tools that do not fit, the
 luckiest is nearer, and the right one is not."""
 TAIL = 0.55
 """The share of the best fit from which on other tools are given, too."""
-SURE = 0.075
+SURE = 0.06
 """How far above the floor the best tool is a sure fit."""
 MAX_FOUND = 200
 """The most tools that a search gives."""
