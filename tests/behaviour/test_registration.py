@@ -304,7 +304,7 @@ async def test_a_tenant_has_so_many_tools_and_registrations_an_hour_and_others_h
         await app.tools.add_dynamic({**REVERSE, "name": "one_tool"}, OTHER)
 
 
-@given(st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,20}\Z"))
+@given(st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,20}", fullmatch=True))
 def test_a_name_in_other_letters_that_look_the_same_is_recognized(name: str) -> None:
     twin = name.swapcase() + "_"
     assert look_alike(twin, [name]) == name
