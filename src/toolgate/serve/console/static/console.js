@@ -90,6 +90,14 @@
     if (wanted.matches("input, textarea, select")) wanted.focus(); else wanted.click();
   });
 
+  // -- the page that was asked for last is the one that is shown: an earlier answer that comes later, such as that of a slow
+  // search, would stand under its address
+  let asked = null;
+  document.addEventListener("htmx:beforeSend", ({ detail }) => { if (detail.target === document.body) asked = detail.xhr; });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target === document.body && event.detail.xhr !== asked) event.preventDefault();
+  });
+
   // -- focus after a page was exchanged: at the field that is wrong, else where it was, else at what the address names, else at
   // the content, so that the next Tab does not begin at the top again
   let before = [];
