@@ -212,6 +212,28 @@ async def test_many_words_of_one_user_do_not_outvote_another() -> None:
         assert {one.tool: (one.successes, one.failures) for one in found} == {"calculator": (1, 1), "echo": (1, 0)}
 
 
+@pytest.mark.parametrize("by", ["meaning", "words"])
+async def test_notes_of_one_user_take_no_place_from_what_others_told_of_tools(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "words":
+        monkeypatch.setattr(past_tasks, "is_installed", lambda _extra: False)
+    monkeypatch.setattr(past_tasks, "NEAREST", 3)
+    monkeypatch.setattr(past_tasks, "MAX_USER_VOTES", 2)
+    async with memory_app() as app:
+        await app.learning.feedback(
+            Feedback(tool_name="calculator", success=True, task="compute the whole price of the order"), actor=BOB
+        )
+        task = "compute the total price of the order"
+        for _ in range(5):
+            await app.learning.remember(task, actor=ANN)
+        others = [one.name for one in await app.tools.list(ANN) if one.name != "calculator"][:4]
+        for tool_name in (*others, *others):
+            await app.learning.feedback(Feedback(tool_name=tool_name, success=False, task=task), actor=ANN)
+        found = await app.learning.recommend(task, actor=BOB)
+        assert [(one.tool, one.successes, one.failures) for one in found] == [("calculator", 1, 0)]
+
+
 async def test_feedback_without_a_call_is_kept_and_weighs_nothing(app: App) -> None:
     row = await app.learning.feedback(Feedback(tool_name="echo", success=False), actor=ANN)
     assert not row.is_weighed

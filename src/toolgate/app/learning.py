@@ -188,7 +188,7 @@ class LearningFacet(Facet):
         Raises `InvalidInput`."""
         actor = actor or LOCAL
         _check_limit(limit)
-        found = await self._parts.learning.tasks.similar(actor, task)
+        found = await self._parts.learning.tasks.votes(actor, task)
         return recommendations(found, await self._names(actor), limit)
 
     async def show(

@@ -11,6 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -20,7 +21,7 @@ from toolgate.embeddings import Embedder
 from toolgate.errors import Denied, InvalidInput
 from toolgate.extras import is_installed
 from toolgate.memory import Memory
-from toolgate.memory.conditions import quoted_text
+from toolgate.memory.conditions import Condition, quoted_text
 from toolgate.memory.matrix_index import FLOAT_BYTES
 from toolgate.model import Actor
 from toolgate.settings.learning import LearningSettings
@@ -41,6 +42,8 @@ MAX_USER_NOTES = 1_000
 MAX_WORD_NOTES = 2_000
 """The last notes that a search by words compares."""
 NEAREST = 100
+MAX_USER_VOTES = 10
+"""Of one user among the nearest, where tools are recommended: what one keeps many times takes no place from others."""
 MIN_SCORE = 0.65
 """Likeness by meaning from which a task counts as similar; 0.5 is nothing in common."""
 MIN_WORD_SHARE = 0.3
@@ -126,12 +129,21 @@ class PastTasks:
     async def similar(self, actor: Actor, text: str, *, user: str | None = None) -> list[SimilarNote]:
         """Finds what is like a text among all that is kept in the actor's tenant, or that one user gave, the most similar
         first. The user is part of the search: of what all gave, only the nearest are looked at, which may all be others'."""
+        return await self._find(actor, text, user, None if user is None else f"user == {quoted_text(user)}")
+
+    async def votes(self, actor: Actor, text: str) -> list[SimilarNote]:
+        """Finds what users told of tools for tasks like a text, of anybody in the tenant, the most similar first. That a
+        tool did well counts once for each user, and so that it did not."""
+        return await self._find(actor, text, None, _one_vote_each)
+
+    async def _find(
+        self, actor: Actor, text: str, user: str | None, condition: str | Callable[[], Condition] | None
+    ) -> list[SimilarNote]:
         text = checked_text(text, MAX_TASK_CHARS, "query")
         if not self.by_meaning:
-            return await self._by_words(actor.tenant, text, user)
+            return await self._by_words(actor.tenant, text, user, condition() if callable(condition) else None)
         owner = _SpaceOwner(actor.tenant, SPACE, actor.user)
-        given = None if user is None else f"user == {quoted_text(user)}"
-        found = await self._memory.load(owner, text, threshold=MIN_SCORE, limit=NEAREST, condition=given)
+        found = await self._memory.load(owner, text, threshold=MIN_SCORE, limit=NEAREST, condition=condition)
         return [_similar(one.id, one.text, one.score, one.metadata, one.created_at) for one in found]
 
     async def forget(self, tenant: str | None, user: str | None, before: datetime | None) -> int:
@@ -156,15 +168,31 @@ class PastTasks:
             oldest = own[: len(own) - MAX_USER_NOTES + 1]
             await self._store.transact(memories.remove(space.id, "seq", oldest))
 
-    async def _by_words(self, tenant: str, text: str, user: str | None) -> list[SimilarNote]:
+    async def _by_words(self, tenant: str, text: str, user: str | None, holds: Condition | None) -> list[SimilarNote]:
         space = await self._store.read(memories.space_of(tenant, SPACE))
         if space is None:
             return []
         rows = await self._store.read(table.latest_notes(space.id, user, MAX_WORD_NOTES))
-        return await to_thread(_ranked, text, rows)
+        return await to_thread(_ranked, text, rows, holds)
 
 
-def _ranked(text: str, rows: Sequence[OwnedNote]) -> list[SimilarNote]:
+def _one_vote_each() -> Condition:
+    """Holds for the first task of each user, tool and success, and for few of a user."""
+    seen, of_user = set[tuple[Any, ...]](), Counter[Any]()
+
+    def holds(note: Mapping[str, Any]) -> bool:
+        user = note.get("user")
+        vote = (user, note.get("tool"), note.get("success"))
+        if note.get("kind") != "task" or vote in seen or of_user[user] >= MAX_USER_VOTES:
+            return False
+        seen.add(vote)
+        of_user[user] += 1
+        return True
+
+    return holds
+
+
+def _ranked(text: str, rows: Sequence[OwnedNote], holds: Condition | None) -> list[SimilarNote]:
     """The notes that share words with a text: rare words count more. Runs in a thread."""
     wanted = _words(text)
     words = [_words(row.text) for row in rows]
@@ -172,10 +200,11 @@ def _ranked(text: str, rows: Sequence[OwnedNote]) -> list[SimilarNote]:
     worth = {word: 1 / (1 + known[word]) ** 0.5 for word in {*known, *wanted}}
     whole = sum(worth[word] for word in wanted) or 1.0
     scored = [(sum(worth[word] for word in wanted & one) / whole, row) for one, row in zip(words, rows, strict=True)]
-    best = sorted((one for one in scored if one[0] >= MIN_WORD_SHARE), key=lambda one: (-one[0], -one[1].seq))[:NEAREST]
+    best = sorted((one for one in scored if one[0] >= MIN_WORD_SHARE), key=lambda one: (-one[0], -one[1].seq))
+    found = ((score, row, orjson.loads(row.metadata)) for score, row in best)
     return [
-        _similar(row.id, row.text, round(score, 3), orjson.loads(row.metadata), row.created_at.isoformat(timespec="seconds"))
-        for score, row in best
+        _similar(row.id, row.text, round(score, 3), metadata, row.created_at.isoformat(timespec="seconds"))
+        for score, row, metadata in islice((one for one in found if holds is None or holds(one[2])), NEAREST)
     ]
 
 

@@ -49,9 +49,7 @@ def past_tasks(found: Iterable[SimilarNote], names: frozenset[str], limit: int) 
 
 
 def recommendations(found: Sequence[SimilarNote], names: frozenset[str], limit: int) -> list[Recommendation]:
-    """The tools among the names that succeeded with similar tasks, best first. That a tool did well counts once for each
-    user, and so that it did not: one user's many words do not outvote others."""
-    found = list({(one.user, one.tool, one.success): one for one in reversed(found)}.values())[::-1]
+    """The tools among the names that succeeded with similar tasks, by the votes of users, best first."""
     likeness: dict[str, float] = {}
     for one in found:
         if one.tool is not None and one.success:

@@ -103,9 +103,16 @@ class Memory:
         return [SavedNote(note.id, masked) for note, (_, _, masked) in zip(new, cleaned, strict=True)]
 
     async def load(
-        self, actor: Actor, query: str, *, threshold: float, limit: int, condition: str | None = None
+        self,
+        actor: Actor,
+        query: str,
+        *,
+        threshold: float,
+        limit: int,
+        condition: str | Callable[[], Condition] | None = None,
     ) -> list[FoundNote]:
-        """Finds the notes nearest in meaning to a text, the nearest first."""
+        """Finds the notes nearest in meaning to a text, the nearest first. `condition`: those alone that fit it; made anew
+        for each look, it may remember what it was asked, the nearest first."""
         if not 1 <= limit <= MAX_FOUND_NOTES:
             raise InvalidInput(f"limit is from 1 to {MAX_FOUND_NOTES}.")
         space, ranked = await self._find(actor, query, threshold, limit, condition)
@@ -168,25 +175,27 @@ class Memory:
     # -- finding
 
     async def _find(
-        self, actor: Actor, query: str, threshold: float, limit: int | None, condition: str | None
+        self, actor: Actor, query: str, threshold: float, limit: int | None, condition: str | Callable[[], Condition] | None
     ) -> tuple[SpaceRow | None, list[Ranked]]:
         """The actor's space, and the notes there that are near enough and fit the filter. Without a limit: all."""
         if not query.strip():
             raise InvalidInput("The query is empty.", suggestion="Say what is looked for.")
         if not 0 <= threshold <= 1:  # which is so for no number that is none
             raise InvalidInput("threshold is a number from 0 to 1.")
-        holds = read_condition(condition) if condition and condition.strip() else None
+        if isinstance(condition, str):
+            holds = read_condition(condition) if condition.strip() else None
+            condition = None if holds is None else lambda: holds
         space = await self._space(actor)
         if space is None or not space.notes:
             return None, []
         (vector,) = await self._embedder.embed([query])
         index, least = await self.index(), 2 * threshold - 1 - ROUNDING
-        if holds is None:
+        if condition is None:
             return space, await index.nearest(space, vector, least, limit or space.notes)
         looks = [most for most in FIRST_LOOKS if limit is not None and most < space.notes]
         for most in (*looks, space.notes):
             ranked = await index.nearest(space, vector, least, most)
-            found = await self._fitting(space, ranked, holds, limit)
+            found = await self._fitting(space, ranked, condition(), limit)
             if len(found) == limit or len(ranked) < most:
                 break
         return space, found
