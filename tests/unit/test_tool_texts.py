@@ -42,3 +42,16 @@ def test_a_tool_has_a_server_if_toolgate_says_so(fields: dict[str, object], serv
     tool = Tool.model_validate({"description": "Get a pet by its number.", **fields})
     assert server_of(tool) == server
     assert tool_text(tool).named_purpose == f"{named}. Get a pet by its number."
+
+
+def test_tools_of_other_words_are_not_found_by_each_others() -> None:
+    """One tenant's tool could be found by the tags of another's, and could push that one down by its own."""
+    one, other, same = (
+        tool_text(
+            Tool.model_validate({"name": "lookup", "description": "Look something up.", "tags": tags, "tenant": tenant})
+        )
+        for tags, tenant in ((("northwind",), "acme"), (("weather",), "globex"), (("northwind",), "globex"))
+    )
+    assert one.named_purpose == other.named_purpose
+    assert one.key != other.key
+    assert one.key == same.key

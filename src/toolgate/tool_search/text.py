@@ -47,8 +47,9 @@ class ToolText(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """Tools with one key are found by the same texts."""
-        return sha256("\0".join((self.named_purpose, self.context)).encode("utf-8", "surrogatepass")).digest()
+        """Tools with one key are found by the same texts and words."""
+        whole = "\0".join((self.named_purpose, self.context, *sorted(self.words)))
+        return sha256(whole.encode("utf-8", "surrogatepass")).digest()
 
 
 def tool_text(tool: Tool, context: str = "") -> ToolText:

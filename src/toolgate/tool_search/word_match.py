@@ -11,6 +11,8 @@ NAME_WEIGHT, TAG_WEIGHT, CATEGORY_WEIGHT, DESCRIPTION_WEIGHT = 4.0, 3.0, 2.0, 1.
 EXACT, BEGINS, INSIDE = 1.0, 0.8, 0.5
 ALIKE = 0.75
 """The likeness from which one word counts as a misspelling of another."""
+MAX_MISSPELLED_CHARS = 32
+"""Longer words are not compared letter by letter, which takes long: people misspell shorter ones."""
 MAX_WANTED_WORDS = 16
 MAX_DESCRIPTION_CHARS_READ = 1_000
 """Each wanted word is compared with each word of each tool, which takes long if somebody makes them many."""
@@ -49,7 +51,8 @@ def _likeness(wanted: str, word: str) -> float:
         return BEGINS
     if len(wanted) >= 3 and wanted in word:
         return INSIDE
-    if len(wanted) < 4 or len(word) < 4 or abs(len(wanted) - len(word)) > 2:
+    short, long = sorted((len(wanted), len(word)))
+    if short < 4 or long > MAX_MISSPELLED_CHARS or long - short > 2:
         return 0.0
     alike = SequenceMatcher(None, wanted, word)
     return INSIDE * alike.ratio() if alike.quick_ratio() >= ALIKE and alike.ratio() >= ALIKE else 0.0
