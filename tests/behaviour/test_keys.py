@@ -16,7 +16,7 @@ from tests.serving import LAST_CHUNK, SECONDS, listening, serving
 from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App
 from toolgate.app.keys import parse
-from toolgate.errors import KeyRefused
+from toolgate.errors import InvalidInput, KeyRefused
 from toolgate.model import LOCAL, MASK
 from toolgate.model.roles import Role
 from toolgate.store import audit_log, migrate
@@ -341,6 +341,37 @@ async def test_a_name_or_user_that_reads_like_another_is_refused(tmp_path: Path)
                 await keys.create("tablet", Actor(user=user))
         await keys.create("tablet", Actor(user="\u0418\u0440\u0438\u043d\u0430"))  # a name that looks like no other
         await keys.create("laptop", Actor("other", user="key:laptop"))
+
+
+@pytest.mark.requirement("DOOR-3", "POL-7")
+async def test_no_tenant_persona_or_user_has_a_name_that_stands_for_all() -> None:
+    for who in ({"tenant": "*"}, {"persona": "*"}):
+        with pytest.raises(ValueError, match="stands for all of them"):
+            Actor(**who)
+    async with memory_app() as app:
+        for user in ("*", "toolgate", "Toolgate", "schedule"):
+            with pytest.raises(KeyRefused, match="a meaning of its own"):
+                await app.keys.create("one", Actor(user=user))
+            with pytest.raises(KeyRefused, match="a meaning of its own"):
+                await app.sign_ins.create_link(Actor(user=user))
+        with pytest.raises(InvalidInput, match="stands for all of them"):
+            await app.tools.set_enabled("echo", False, tenant="*")
+
+
+@pytest.mark.requirement("DOOR-3", "REG-2")
+async def test_a_key_of_such_a_tenant_that_was_made_before_there_was_the_rule_is_gone(tmp_path: Path, database: str) -> None:
+    def as_before() -> Transaction[None]:
+        yield "UPDATE api_keys SET tenant_id = '*' WHERE name = 'all'", {}
+        [step] = [step for step in migrate.migrations() if step.number == 44]
+        dialect = migrate.POSTGRES if database.startswith("postgresql") else migrate.SQLITE
+        for statement in migrate.statements(step.text, dialect):
+            yield statement, {}
+
+    async with App.open(home=tmp_path, database_url=database) as app:
+        for name in ("all", "one"):
+            await app.keys.create(name, ANALYST)
+        await app.parts.store.transact(as_before())
+        assert [key.name for key in await app.keys.list()] == ["one"]
 
 
 def _renamed(name: str, to: str) -> Transaction[None]:

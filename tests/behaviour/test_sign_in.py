@@ -17,6 +17,7 @@ from tests.serving import SECONDS, serving
 from tests.terminal import SCRIPT, Terminal
 from toolgate import Actor, App
 from toolgate.errors import KeyRefused, SignInRefused
+from toolgate.gates.secrets.names import Owner
 from toolgate.store import audit_log
 from toolgate.store.database import Transaction, now
 from toolgate.testing import memory_app
@@ -187,6 +188,24 @@ async def test_signing_in_and_out_is_on_record_and_no_token_is(tmp_path: Path) -
         if file.is_file():
             assert token.encode() not in file.read_bytes(), file
             assert cookie.encode() not in file.read_bytes(), file
+
+
+async def test_a_link_and_a_key_for_a_tenant_are_in_the_log_of_that_tenant_alone(tmp_path: Path) -> None:
+    """Another tenant's people must not read who has which roles there."""
+    ann = Actor("acme", user="ann")
+    async with App.open(home=tmp_path) as app:
+        await app.sign_ins.create_link(ann, roles=["admin"])
+        opened = await app.sign_ins.open_link((await app.sign_ins.create_link(ann))[1])
+        assert opened is not None
+        await app.sign_ins.revoke(opened[0].id)
+        key, _ = await app.keys.create("one", ann)
+        await app.keys.revoke(key.id)
+        await app.tools.set_flags([("acme", "echo", False)])
+        await app.secrets.set("TOKEN", "a value of it", Owner("acme"))
+        await app.flush()
+        of = {tenant: {row[2] for row in await app.audit.after(0, tenant=tenant)} for tenant in ("acme", "default")}
+        acts = {"sign_in.link_created", "sign_in.revoked", "key.created", "key.revoked", "tenant.flags", "secret.set"}
+        assert acts <= of["acme"] and not acts & of["default"]
 
 
 async def test_who_could_not_have_a_key_gets_no_link_either() -> None:

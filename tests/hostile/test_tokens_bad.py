@@ -107,6 +107,8 @@ BAD: dict[str, Callable[[Issuer], str]] = {
     "user looks like another": lambda one: one.token(sub="\u0430nn"),
     "user is the person at this machine": lambda one: one.token(sub="local"),
     "user is that of a key": lambda one: one.token(sub="key:ci"),
+    "user is everybody": lambda one: one.token(sub="*"),
+    "user is one of Toolgate's own": lambda one: one.token(sub="Toolgate"),
     "user is an escape": lambda one: one.token(sub="\\Uffffffff"),
     "two parts": lambda one: one.token().rpartition(".")[0],
     "four parts": lambda one: f"{one.token()}.x",
@@ -131,6 +133,15 @@ async def test_no_bad_token_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             assert await status(site, issuer.token()) == 200, f"after: {name}"
         assert issuer.asked("/evil") == 0, "no address in a token is asked"
         assert issuer.asked("/keys") <= 2
+
+
+async def test_no_token_is_of_the_tenant_that_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its admin could change the budget of each tenant."""
+    monkeypatch.setattr("toolgate.serve.key_attempts.FIRST_SECONDS", 0.0)
+    async with an_issuer() as issuer, a_site(issuer, claims={"tenant": "org"}, tenant=None) as (_, site):
+        for org in ("*", ""):
+            assert await status(site, issuer.token(org=org)) == 401
+        assert await status(site, issuer.token(org="acme")) == 200
 
 
 async def test_a_key_of_the_set_is_used_for_what_it_is_there_for(monkeypatch: pytest.MonkeyPatch) -> None:

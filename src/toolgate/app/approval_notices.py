@@ -1,5 +1,6 @@
 """Tells people of calls that wait for them, at the places of the setting `approvals.notify`. Each message is a job, so that
-it is tried again where a service is busy, and seen where it failed; no call waits for one.
+it is tried again where a service is busy, and seen where it failed; no call waits for one. The jobs are those of a user of
+Toolgate's own, so no asker sees them, or can cancel them.
 
 A place has only so many messages about single calls of a tenant in an hour. Beyond that, its next message comes a few
 minutes later and has their number. What was answered meanwhile is not told.
@@ -10,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from toolgate.app.keys import NOTICES_USER
 from toolgate.conversation.approval_messages import ApprovalMessage, about_many, about_one
 from toolgate.conversation.channels import EVERY_TENANT, Channels
 from toolgate.conversation.push_sender import PushResult
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 TYPE = "notify_approval"
 ATTEMPTS = 8
 NOTIFIED = "approval.notified"
-SENDER = "toolgate"
-"""The user whose these jobs are: no asker sees them, or can cancel them."""
 HOUR = timedelta(hours=1)
 GATHER_SECONDS = 300
 """How long calls are gathered whose messages would be too many."""
@@ -76,9 +76,9 @@ class ApprovalNotices:
                     logger.warning("%s is not told of approval %s: %s", name, asked.id, error)
 
     async def _queue(self, name: str, place: ApprovalNoticeSettings, asked: ApprovalRequest) -> None:
-        parts, actor = self._parts, Actor(asked.actor.tenant, user=SENDER)
+        parts, actor = self._parts, Actor(asked.actor.tenant, user=NOTICES_USER)
         moment, single = parts.now(), f"{name}:one:"
-        told = await parts.store.read(table.count_since(moment - HOUR, actor.tenant, SENDER, TYPE, single))
+        told = await parts.store.read(table.count_since(moment - HOUR, actor.tenant, NOTICES_USER, TYPE, single))
         payload: dict[str, Any] = {"place": name, "approval": asked.id}
         if told < place.per_hour:
             await self._enqueue(TYPE, payload, actor=actor, key=f"{single}{asked.id}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.app.deprecated import warn_of_call
 from toolgate.errors import CallError, InvalidInput
-from toolgate.model import LOCAL, Actor, can_name_actor
+from toolgate.model import EVERY, LOCAL, Actor, can_name_actor
 from toolgate.store import budgets, idempotency
 from toolgate.store.budgets import BudgetRow, By, CostLine, UsageBy, UsageLine
 from toolgate.store.call_counts import whole_days
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 def check_named(**names: str | None) -> None:
     """Refuses a rule about a tenant or persona of a name that no caller can have: it would hold for nobody."""
     for what, name in names.items():
+        if name == EVERY:
+            raise InvalidInput(f"A {what} cannot be named '{EVERY}', which stands for all of them.")
         if name is not None and not can_name_actor(name):
             raise InvalidInput(f"The name of a {what} must be 1 to 256 printable characters, not {name!r:.80}.")
 

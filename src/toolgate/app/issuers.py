@@ -12,7 +12,7 @@ import orjson
 
 from toolgate.app.facets import Facet
 from toolgate.app.json_web_tokens import NotAToken, UnverifiedToken, check_claims, read, verified
-from toolgate.app.keys import MAX_SCOPES, check_user, own_user
+from toolgate.app.keys import MAX_SCOPES, check_letters, check_user, own_user
 from toolgate.app.known_credentials import KnownCredentials
 from toolgate.errors import KeyRefused, ToolgateError
 from toolgate.mcp.server.identity import Credential
@@ -141,8 +141,9 @@ class Issuer:
 def _actor(tenant: str, persona: str | None, user: str, scopes: tuple[str, ...]) -> Actor:
     """Raises NotAToken and KeyRefused for names that no key could have."""
     try:
-        for name in (tenant, user, persona or ""):
-            check_user(name)
+        check_letters(tenant, "tenant")
+        check_letters(persona or "", "persona")
+        check_user(user)
         if is_reserved(user):
             raise NotAToken
         return Actor(tenant, persona, user, scopes)

@@ -24,7 +24,7 @@ from toolgate.app.facets import Facet
 from toolgate.app.known_credentials import KnownCredentials
 from toolgate.errors import KeyRefused, StoreError
 from toolgate.mcp.server.identity import Credential
-from toolgate.model import LOCAL, Actor
+from toolgate.model import EVERY, LOCAL, Actor
 from toolgate.model.roles import DEFAULT_ROLES, Role, checked_roles, permissions_of
 from toolgate.screening.lookalikes import marked, person
 from toolgate.store import keys as table
@@ -48,6 +48,10 @@ MAX_SCOPES = 100
 MAX_NAME_CHARS = 250
 """With `key:` before it, it is still the name of a user."""
 NAME = re.compile(r"(?!.*  )[A-Za-z0-9](?:[A-Za-z0-9 ._@+:/()'-]*[A-Za-z0-9)])?\Z")
+
+NOTICES_USER, SYNC_USER = "toolgate", "schedule"
+INTERNAL_USERS = (NOTICES_USER, SYNC_USER)
+"""Users of Toolgate's own: the sender of messages about approvals, and who looks for bundles. No key or token is theirs."""
 
 logger = logging.getLogger("toolgate")
 
@@ -106,7 +110,7 @@ class KeysFacet(Facet):
             ) from None
         if expires is not None and expires <= made:
             raise KeyRefused("A key must be valid for more than 0 seconds.")
-        by = by or LOCAL
+        by = by or Actor(actor.tenant, user=LOCAL.user)
         key = ApiKey(
             id=_random(ID_LETTERS, ID_LENGTH), name=name, actor=actor, roles=held, may_approve=may_approve,
             may_speak=may_speak, created_by=by.user, created_at=made, expires_at=expires,
@@ -129,8 +133,7 @@ class KeysFacet(Facet):
     @uninterrupted
     async def revoke(self, id: str, *, by: Actor | None = None) -> ApiKey:
         """Ends a key: no process takes it from now on. Raises `KeyRefused`."""
-        by = by or LOCAL
-        revoked = await self._parts.store.transact(table.revoke(id, by.user, now()))
+        revoked = await self._parts.store.transact(table.revoke(id, (by or LOCAL).user, now()))
         if revoked is None:
             known = await self._parts.store.read(table.find(id))
             if known:
@@ -138,7 +141,7 @@ class KeysFacet(Facet):
             raise _no_key(id)
         await self._parts.announce()
         await self._parts.store_sync.refresh()
-        await self._note("key.revoked", revoked, by)
+        await self._note("key.revoked", revoked, by or Actor(revoked.actor.tenant, user=LOCAL.user))
         return revoked
 
     async def get(self, id: str, tenant: str | None = None) -> ApiKey:
@@ -269,10 +272,17 @@ def check_name(name: str) -> None:
 
 
 def check_user(user: str) -> None:
-    """Raises KeyRefused for a user whose name has letters that look like ASCII ones among these or in their place."""
-    if marked(user) != user:
+    """Raises KeyRefused for the name of a user that could be taken for another's, or for one of Toolgate's own."""
+    check_letters(user, "user")
+    if user == EVERY or person(user) in INTERNAL_USERS:
+        raise KeyRefused(f"No user can be named {user!r}, which has a meaning of its own.", suggestion="Give another name.")
+
+
+def check_letters(name: str, what: str) -> None:
+    """Raises KeyRefused for a name with letters that look like ASCII ones among these or in their place."""
+    if marked(name) != name:
         raise KeyRefused(
-            f"The user {marked(user)} has letters that look like others, so it could be taken for another user.",
+            f"The {what} {marked(name)} has letters that look like others, so it could be taken for another {what}.",
             suggestion="Write the name with the letters of one alphabet.",
         )
 

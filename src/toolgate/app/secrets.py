@@ -119,7 +119,8 @@ class SecretsFacet(Facet):
             "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user,
             "for_servers": owner.space == SERVERS, "source": source,
         }  # fmt: skip
-        await self._parts.events.record(action, actor or LOCAL, "", details)
+        by = actor or Actor(owner.tenant or LOCAL.tenant, user=LOCAL.user)
+        await self._parts.events.record(action, by, "", details)
 
     def list(self) -> tuple[SecretSource, ...]:
         """Gives the sources that can say what they have, and the secrets in each."""

@@ -67,7 +67,8 @@ class SignInsFacet(Facet):
     ) -> tuple[SignInLink, str]:
         """Makes a link that signs its opener in as an actor, once. Gives it and, this once, its token. Without an actor, it
         is for the person at this machine. Raises `SignInRefused`."""
-        actor, by = actor or LOCAL, by or LOCAL
+        actor = actor or LOCAL
+        by = by or Actor(actor.tenant, user=LOCAL.user)
         check_user(actor.user)
         try:
             held = checked_roles(roles)
@@ -139,14 +140,14 @@ class SignInsFacet(Facet):
     @uninterrupted
     async def revoke(self, id: str, *, by: Actor | None = None) -> WebSession:
         """Ends a session: no process takes its cookie from now on. Raises `SignInRefused`."""
-        by = by or LOCAL
-        revoked = await self._parts.store.transact(table.revoke(id, by.user, now()))
+        revoked = await self._parts.store.transact(table.revoke(id, (by or LOCAL).user, now()))
         if revoked is None:
             raise SignInRefused(
                 f"There is no session {id[:64]!r} that could be ended: see toolgate sign-in list.", category="missing"
             )
         await self._parts.announce()
         await self._parts.store_sync.refresh()
+        by = by or Actor(revoked.actor.tenant, user=LOCAL.user)
         await self._parts.events.record("sign_in.revoked", by, "", {"session": revoked.id, **_whom(revoked.actor)})
         return revoked
 

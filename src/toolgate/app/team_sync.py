@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from toolgate.app.kept_names import why_kept
+from toolgate.app.keys import SYNC_USER
 from toolgate.app.local_tools import LocalTools
 from toolgate.errors import BundleRefused, SettingsError
 from toolgate.model import LOCAL, Actor
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from toolgate.app.assembly import Parts
 
 MAX_POLL_SECONDS = 15.0
-SCHEDULE = Actor(LOCAL.tenant, user="schedule")
+SCHEDULE = Actor(LOCAL.tenant, user=SYNC_USER)
 
 logger = logging.getLogger("toolgate.teams")
 

@@ -2,10 +2,13 @@
 
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+
+from msgspec.structs import replace
 
 from toolgate.app.facets import CallableFacet, check_named
 from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError, not_found
@@ -389,12 +392,17 @@ class ToolsFacet(CallableFacet):
 
     @uninterrupted
     async def set_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
-        """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred."""
-        listed = [*flags]
-        for tenant in {one[0] for one in listed if one[2] is not None}:
+        """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act in each of them, with the first
+        hundred."""
+        listed, of_tenant = [*flags], defaultdict[str, list[tuple[str, bool | None]]](list)
+        for tenant, tool, enabled in listed:
+            of_tenant[tenant].append((tool, enabled))
+        for tenant in of_tenant:
             check_named(tenant=tenant)
         await self._parts.store_sync.change(table.set_tenant_flags(listed))
-        await self._parts.events.record("tenant.flags", actor or LOCAL, "", {"count": len(listed), "flags": listed[:100]})
+        for tenant, changed in of_tenant.items():
+            by = replace(actor or LOCAL, tenant=tenant)
+            await self._parts.events.record("tenant.flags", by, "", {"count": len(changed), "flags": changed[:100]})
 
     async def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""

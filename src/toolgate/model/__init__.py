@@ -7,6 +7,7 @@ because making one costs 0.1 µs where a frozen dataclass costs 0.8 (docs/decisi
 
 from toolgate.model.allowed_command import AllowedCommand, CommandEntry, bound_fingerprint, reach_words
 from toolgate.model.call import (
+    EVERY,
     LOCAL,
     LOCAL_DOORS,
     Actor,
@@ -68,7 +69,8 @@ from toolgate.model.outcome import (
 from toolgate.screening import MASK
 
 __all__ = [
-    "CALL_TOOL", "DISCOVERY_TOOLS", "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS", "NANO",
+    "CALL_TOOL", "DISCOVERY_TOOLS", "EVERY", "EXACT", "LOCAL", "LOCAL_DOORS", "MASK", "MAX_DOLLARS", "MAX_REPR_CHARS",
+    "NANO",
     "PROPOSES", "SOURCES", "TIERS",
     "TOOL_NAME", "WORD", "Actor", "AllowedCommand", "Artifact", "Auth", "Background", "CacheRule", "Call", "Caller",
     "Capability",

@@ -10,6 +10,9 @@ from uuid_utils import uuid7
 from toolgate.model.allowed_command import CommandEntry
 
 MAX_REQUEST_ID_CHARS = 128
+EVERY = "*"
+"""Stands for all tenants, or for each, where a request, a setting or a budget names one; for personas and users too. So none
+can have this name: what its holder does as one tenant would hold for all. In a grant for a whole tenant it is the user."""
 
 
 class Actor(msgspec.Struct, frozen=True, gc=False):
@@ -24,12 +27,18 @@ class Actor(msgspec.Struct, frozen=True, gc=False):
         for field, value in (("tenant", self.tenant), ("user", self.user), ("persona", self.persona)):
             if value is None and field == "persona":
                 continue
-            if not can_name_actor(value):
+            if value == EVERY and field != "user":
+                raise ValueError(f"Actor.{field} cannot be '{EVERY}', which stands for all of them")
+            if not _is_name(value):
                 raise ValueError(f"Actor.{field} must be 1 to 256 printable characters, not {value!r:.80}")
 
 
 def can_name_actor(name: object) -> bool:
-    """Tells whether a tenant, persona or user can have this name."""
+    """Tells whether a tenant or persona can have this name."""
+    return _is_name(name) and name != EVERY
+
+
+def _is_name(name: object) -> bool:
     return isinstance(name, str) and 0 < len(name) <= 256 and _clean(name)
 
 

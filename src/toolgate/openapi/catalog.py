@@ -210,8 +210,9 @@ class OpenApiTools:
         entry = self._catalog.find(name, "")
         if entry is not None and entry.tool.source != "openapi":
             return f"the name {name} is that of a tool of source {entry.tool.source}"
-        if any(taken == name for _, taken in self._catalog.tenant_names()):
-            return f"the name {name} is that of a tool that a tenant registered"
+        holders = [tenant for tenant, taken in self._catalog.tenant_names() if taken == name]
+        if holders:
+            return f"the name {name} is that of a tool that tenant {holders[0]} registered"
         return None
 
 
