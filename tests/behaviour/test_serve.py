@@ -374,6 +374,9 @@ async def test_metrics_are_for_this_machine_and_for_keys_with_the_scope() -> Non
         with_it = (await app.keys.create("b", Actor(scopes=("metrics",))))[1]
         assert (await site("GET", "/metrics", key=without)).status == 403
         assert (await site("GET", "/metrics", {"X-Forwarded-For": "10.1.2.3"}, key=with_it)).status == 200
+        # Prometheus asks each process by its IP address. A page of the web can make a browser name any host, but has no key.
+        assert (await site("GET", "/metrics", {"Host": "10.0.0.7:8700"}, key=with_it)).status == 200
+        assert (await site("GET", "/metrics", {"Host": "10.0.0.7:8700"})).status == 421
 
 
 # -- the process

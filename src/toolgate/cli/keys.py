@@ -46,7 +46,7 @@ async def create(
     role: Annotated[
         list[str] | None,
         text_option(
-            "--role R", "What its holder may do over HTTP: viewer, caller, approver, admin or operator; repeatable."
+            "--role R", "What its holder may do over HTTP: guest, viewer, caller, approver, admin or operator; repeatable."
         ),
     ] = None,
     may_approve: Annotated[

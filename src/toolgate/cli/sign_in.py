@@ -44,7 +44,7 @@ def sign_in(
     scope: Scopes = None,
     role: Annotated[
         list[str] | None,
-        text_option("--role R", "What they may do: viewer, caller, approver, admin or operator; repeatable."),
+        text_option("--role R", "What they may do: guest, viewer, caller, approver, admin or operator; repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> int | Coroutine[None, None, int]:

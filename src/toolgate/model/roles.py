@@ -7,7 +7,7 @@ tenant or to the installation. Which tools somebody may call is the policy's aff
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-Role = Literal["viewer", "caller", "approver", "admin", "operator"]
+Role = Literal["guest", "viewer", "caller", "approver", "admin", "operator"]
 Permission = Literal["own", "call", "read", "answer", "administer", "operate"]
 """Permissions of roles.
 
@@ -20,7 +20,9 @@ ROLES: tuple[Role, ...] = get_args(Role)
 DEFAULT_ROLES: tuple[Role, ...] = ("caller",)
 
 # A caller is mostly an agent: it does not read what other users of its tenant do.
+# A guest's key is there for one of its scopes, such as metrics, and can do nothing else.
 _PERMISSIONS: dict[str, frozenset[Permission]] = {
+    "guest": frozenset({"own"}),
     "viewer": frozenset({"own", "read"}),
     "caller": frozenset({"own", "call"}),
     "approver": frozenset({"own", "read", "answer"}),

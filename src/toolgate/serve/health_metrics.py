@@ -65,11 +65,14 @@ async def metrics(request: Request) -> Response:
     """For this machine, and for keys with the scope metrics: they name tools and count what is done with them."""
     http: HttpApp = request.app
     headers = dict(request.scope["headers"])
-    http.authenticator.check_place(headers)
-    if b"authorization" in headers or not is_local(request.scope, headers):
+    has_key = b"authorization" in headers
+    if not has_key:  # Prometheus asks each process by its IP address, which no web page can do with a key
+        http.authenticator.check_place(headers)
+    if has_key or not is_local(request.scope, headers):
         credential = await http.authenticator.check(request.scope, headers)
         if not credential.has("metrics"):
-            raise HttpProblem(403, "The key does not have the scope metrics.")
+            advice = "`toolgate keys create NAME --role guest --scope metrics` makes one that does."
+            raise HttpProblem(403, "The key does not have the scope metrics.", suggestion=advice)
     if http.app.metrics is None:
         raise HttpProblem(404, "Metrics are off.", suggestion="Set metrics: true.")
     await http.collector.look()
