@@ -102,7 +102,7 @@ fmt: $(READY) ## Format and apply the safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write the Python reference, the stages, the list of tools and the picture of the architecture anew, from the source
+reference: $(READY) ## Write the Python reference, the stages, the list of tools and the picture of the architecture again, from the source
 	$(BIN)/python -m tests.docs.synchronous_client
 	$(BIN)/python -m tests.docs.synchronous_app
 	$(BIN)/python -m tests.docs.python_reference
@@ -116,7 +116,7 @@ bench: $(READY) ## Measure against peers
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-strip-extras \
 	--custom-compile-command 'make lock' --quiet $(UPGRADE)
 IMAGE_EXTRAS := postgres redis opa mcp serve telemetry http notify sandbox scan tokens dates
-lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upgrade takes the newest of everything
+lock: $(BIN)/python ## Write the lock files in requirements/ again; UPGRADE=--upgrade takes the newest of everything
 	$(PIP) install --quiet 'uv>=0.13.7'
 	$(COMPILE) pyproject.toml --extra all --group dev --output-file requirements/lock.txt
 	@# pip before 23.3 compares extras as they are written, and its metadata has an underscore here
@@ -126,11 +126,11 @@ lock: $(BIN)/python ## Write the lock files in requirements/ anew; UPGRADE=--upg
 	$(COMPILE) requirements/langchain-mcp.in --output-file requirements/langchain-mcp.txt
 
 .PHONY: screenshots
-screenshots: engines ## Take pictures of the console's pages anew, for docs/images
+screenshots: engines ## Take pictures of the console's pages again, for docs/images
 	$(BIN)/python -m tests.console.screenshots
 
 .PHONY: recording
-recording: $(READY) ## Record the first five minutes anew, for docs/recording
+recording: $(READY) ## Record the first five minutes again, for docs/recording
 	$(BIN)/python docs/recording/record.py
 
 clean: ## Remove what make and the tools wrote

@@ -66,7 +66,7 @@ async def test_a_model_is_told_what_is_wrong_with_its_arguments_and_corrects_its
         assert result.text == "3" and did(tmp_path) == ["add 1 2"]
         first, second = told(server.asked[2], dialect)
         assert "VALIDATION_ERROR" in first and "a: must be of type integer" in first and "add takes: a, b" in first
-        assert "VALIDATION_ERROR" in second and ("no JSON object" in second or "b" in second)
+        assert "VALIDATION_ERROR" in second and ("not a JSON object" in second or "b" in second)
 
 
 @dialects

@@ -18,7 +18,8 @@ from tests.loopback import Asked, Said, site
 from tests.mailbox import mail_server, text_of
 from tests.serving import serving
 from toolgate import App, tool
-from toolgate.app.approval_notices import SENDER, TYPE
+from toolgate.app.approval_notices import TYPE
+from toolgate.app.keys import NOTICES_USER
 from toolgate.errors import SettingsError
 from toolgate.model import Actor
 from toolgate.pipeline.context import InvokeContext
@@ -31,7 +32,7 @@ pytestmark = [
 QUICKLY = {"backoff_seconds": 0.01, "max_backoff_seconds": 0.02}
 PUBLIC = "https://gate.example.com"
 SECRET, KEY = "HOOK_KEY", "correct-horse-battery-staple-32-bytes"
-TOLD = Actor("acme", user=SENDER)
+TOLD = Actor("acme", user=NOTICES_USER)
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +169,7 @@ async def test_only_calls_of_the_named_tools_tiers_and_tenants_are_told(tmp_path
         await app.invoke("send", {"to": "bob"}, actor=ADA)
         await pending(app, actor=Actor("globex", user="gus"))
         for tenant, expected in (("acme", ["tiers", "tools"]), ("globex", ["tenants", "tiers"])):
-            jobs = await app.jobs.list(actor=Actor(tenant, user=SENDER))
+            jobs = await app.jobs.list(actor=Actor(tenant, user=NOTICES_USER))
             assert sorted(job.payload["place"] for job in jobs) == expected
 
 

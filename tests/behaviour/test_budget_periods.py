@@ -22,7 +22,7 @@ async def test_a_day_begins_at_midnight_where_the_budget_is(database: str) -> No
         assert await till.buy(tool("0.10")) is None
         refusal = await till.buy(tool("0.10"))
         assert refusal is not None
-        assert "begins anew at 2026-11-16 00:00 Asia/Tokyo" in refusal.message
+        assert "resets at 2026-11-16 00:00 Asia/Tokyo" in refusal.message
         till.now += timedelta(seconds=1)
         assert await till.buy(tool("0.10")) is None
 

@@ -96,7 +96,7 @@ def test_a_new_tool_is_in_the_list(terminal: Terminal) -> None:
 def test_a_new_tool_needs_a_name_that_tools_can_have(terminal: Terminal, name: str) -> None:
     done = terminal("tools", "new", name)
     assert done.code == 2
-    assert "is no name of a tool" in done.err
+    assert "is not a valid name of a tool" in done.err
     assert not (terminal.home / "tools").exists()
 
 

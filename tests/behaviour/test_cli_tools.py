@@ -169,11 +169,11 @@ def test_a_tool_that_an_actor_does_not_have_is_not_found_for_it(terminal: Termin
     terminal("tools", "disable", "echo", "--tenant", "acme")
     assert terminal("tools", "info", "echo").code == 0
     hidden = terminal("tools", "info", "echo", "--tenant", "acme")
-    assert (hidden.code, hidden.err.splitlines()[0]) == (1, "Tool not found: echo")
+    assert (hidden.code, hidden.err.splitlines()[0]) == (1, "Error: Tool not found: echo")
     missing = terminal("tools", "info", "ecco")
-    assert (missing.code, missing.err) == (1, "Tool not found: ecco\nDid you mean echo?\n")
+    assert (missing.code, missing.err) == (1, "Error: Tool not found: ecco\nDid you mean echo?\n")
     assert terminal("tools", "info", "Echo", "--json").json["error"]["code"] == "TOOL_NOT_FOUND"
-    assert terminal("tools", "info", "a\n\x1b[2Jb").err.splitlines()[0] == r"Tool not found: a\n\x1b[2Jb"
+    assert terminal("tools", "info", "a\n\x1b[2Jb").err.splitlines()[0] == r"Error: Tool not found: a\n\x1b[2Jb"
 
 
 @pytest.mark.requirement("REG-7")
@@ -228,7 +228,7 @@ def test_switching_says_what_document_e_says_and_lasts(terminal: Terminal) -> No
     assert terminal("call", "echo", "text=a").code == 0
     for command in ("enable", "disable", "info"):
         done = terminal("tools", command, "no_such_tool")
-        assert (done.code, done.err.splitlines()[0]) == (1, "Tool not found: no_such_tool")
+        assert (done.code, done.err.splitlines()[0]) == (1, "Error: Tool not found: no_such_tool")
 
 
 @pytest.mark.requirement("REG-4")
@@ -274,7 +274,7 @@ def test_what_an_organisation_enforces_cannot_be_disabled(terminal: Terminal) ->
     for words in ((), ("--tenant", "acme"), ("--persona", "intern")):
         done = terminal("tools", "disable", "echo", *words)
         assert (done.code, done.out) == (1, "")
-        assert done.err.startswith("Cannot disable tool: echo (enforced by enterprise policy)")
+        assert done.err.startswith("Error: Cannot disable tool: echo (enforced by enterprise policy)")
     assert terminal("tools", "disable", "echo", "--json").json["error"]["code"] == "PERMISSION_DENIED"
     assert "Enabled: Yes (enforced)" in terminal("tools", "info", "echo").lines
 
@@ -311,7 +311,10 @@ def test_search_finds_by_name_tag_and_description(equipped: Terminal, query: str
     found = equipped("tools", "search", *query.split(), "--json").json["tools"]
     assert found[0]["name"] == first
     assert all(0 < tool["score"] <= 1 for tool in found)
-    assert equipped("tools", "search", query).lines[0].split()[0] == first
+    shown = equipped("tools", "search", query)
+    assert shown.lines[0].split() == ["name", "score", "description"]
+    assert shown.lines[1].split()[:2] == [first, f"{found[0]['score']:.2f}"]
+    assert "Compared by words, not by meaning: " in shown.err or "Compared by meaning." in shown.err
 
 
 @pytest.mark.requirement("REG-1", "REG-4")

@@ -154,8 +154,9 @@ async def test_what_is_refused_says_why(app: App, site: Site) -> None:
             await stranger.tools.list()
         assert unknown.value.status == 401
     async with AsyncClient.open("http://127.0.0.1:9", key="tg_x", timeout=5) as nobody:
-        with pytest.raises(ServerUnreachable, match="cannot be reached"):
+        with pytest.raises(ServerUnreachable, match="cannot be reached") as unreachable:
             await nobody.tools.list()
+        assert unreachable.value.suggestion == "Start `toolgate serve`, or set TOOLGATE_URL."
 
 
 @pytest.mark.requirement("DOOR-5")

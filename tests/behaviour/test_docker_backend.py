@@ -276,7 +276,7 @@ async def test_a_container_of_any_image_is_held_alike(docker: Docker, tmp_path: 
 async def test_an_image_that_is_not_here_is_not_fetched(docker: Docker) -> None:
     with pytest.raises(Unavailable, match="the image no-such-image cannot be used"):
         await docker.run("no-such-image", ["true"], LIMITS)
-    with pytest.raises(Unavailable, match="is no name of an image"):
+    with pytest.raises(Unavailable, match="is not a valid name of an image"):
         await docker.run("--privileged", ["true"], LIMITS)
     ended = await docker.run(IMAGE, ["no-such-program"], LIMITS)
     assert ended.exit_code == 127 and "not found" in ended.stderr

@@ -107,7 +107,7 @@ def test_a_process_is_known_by_more_than_its_number() -> None:
 
 @pytest.mark.parametrize("image", ["", "-v/:/host", "--privileged", "a b", "x\ny", "é", "/etc"])
 async def test_what_is_no_name_of_an_image_is_refused_before_the_engine_hears_it(image: str) -> None:
-    with pytest.raises(Unavailable, match="is no name of an image"):
+    with pytest.raises(Unavailable, match="is not a valid name of an image"):
         await Engine(["false"]).volumes(image)
 
 

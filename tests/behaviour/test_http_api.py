@@ -11,10 +11,12 @@ from tests.serving import Answer, Site, serving
 from toolgate import Actor, App, tool
 from toolgate.errors import CODES
 from toolgate.model.roles import Role
+from toolgate.serve.http.resources import RESOURCES
 from toolgate.serve.problems import CALL_STATUSES
 from toolgate.testing import memory_app
 
 ACME = Actor("acme", user="ann")
+INVOKE = "/v1/tools/add/invoke"
 
 
 @tool(tier="read_only")
@@ -103,6 +105,7 @@ async def test_a_role_that_may_not_is_refused(app: App, site: Site) -> None:
     refused = await post(site, "/v1/tools/add/invoke", {"arguments": {"a": 1, "b": 2}}, key=viewer)
     assert (refused.status, refused.json["code"]) == (403, "PERMISSION_DENIED")
     assert "caller" in refused.json["detail"]
+    assert refused.json["suggestion"] == "`toolgate keys create NAME --role caller` makes a key with it."
 
 
 @pytest.mark.requirement("DOOR-3")
@@ -174,6 +177,35 @@ async def test_a_query_that_is_wrong_is_refused(site: Site, query: str, status: 
 
 
 @pytest.mark.requirement("DOOR-1")
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        (
+            "GET",
+            "/v1/tools?tier=high",
+            b"",
+            "The query is wrong: `tier` must be one of execute, external_api, read_only, write.",
+        ),
+        ("GET", "/v1/tools?colour=red", b"", "The query is wrong: unknown field `colour`; the fields are "),
+        ("GET", "/v1/tools?limit=x", b"", "The query is wrong: `limit` must be a whole number, not text."),
+        ("GET", "/v1/tools?limit=0", b"", "The query is wrong: `limit` must be at least 1."),
+        ("GET", "/v1/tools/search?q=", b"", "The query is wrong: `q[0]` must have at least 1 character."),
+        ("GET", "/v1/usage?since=2026-11-01", b"", "The query is wrong: `since` must be an instant such as 2026-11-01T"),
+        ("POST", INVOKE, b'{"args": {}}', "The body is wrong: unknown field `args`; the fields are arguments, "),
+        ("POST", INVOKE, b"[]", "The body is wrong: it must be an object, not a list."),
+        ("POST", "/v1/feedback", b'{"success": true}', "The body is wrong: the field `tool_name` is missing."),
+        ("POST", "/v1/remember", b'{"text": "a", "tags": [""]}', "The body is wrong: `tags[0]` must have at least 1 char"),
+        ("POST", "/v1/remember", b"{", "The body is not JSON: "),
+    ],
+)
+async def test_a_field_that_is_wrong_is_named_with_what_it_may_be(
+    site: Site, method: str, path: str, body: bytes, words: str
+) -> None:
+    headers = {"Content-Type": "application/json"} if body else {}
+    assert (await site(method, path, headers, body)).json["detail"].startswith(words)
+
+
+@pytest.mark.requirement("DOOR-1")
 async def test_methods_paths_and_sizes(site: Site) -> None:
     wrong = await site("DELETE", "/v1/tools")
     assert (wrong.status, wrong.headers["allow"]) == (405, "GET, POST")
@@ -227,3 +259,12 @@ async def test_the_openapi_document_names_every_route(site: Site) -> None:
     text = json.dumps(document)
     for ref in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert ref in document["components"]["schemas"]
+    tags = [tag["name"] for tag in document["tags"]]
+    assert len(tags) == len(set(tags)), "generators make one group of each tag"
+
+
+@pytest.mark.requirement("DOOR-1")
+def test_the_summary_of_every_route_is_a_whole_sentence() -> None:
+    """It is the first line of a docstring, and must not go on in the next."""
+    summaries = {f"{one.method} {one.path}": one.summary.partition("\n")[0] for each in RESOURCES for one in each.endpoints}
+    assert {route: words for route, words in summaries.items() if not words.endswith(".")} == {}

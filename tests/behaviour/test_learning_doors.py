@@ -158,7 +158,8 @@ async def test_feedback_recall_and_remember_over_http() -> None:
         assert [one["tool"] for one in report["recommended"]] == ["echo"]
         assert [(one["tool"], one["success_share"]) for one in report["tools"]] == [("echo", 1.0)]
         assert (await they.of["operator"].get("/v1/learning/suggestions")).json == {"items": []}
-        assert (await they.of["operator"].post("/v1/learning/suggestions/timeout:echo", {"verdict": "accept"})).status == 404
+        missing = await they.of["operator"].post("/v1/learning/suggestions/timeout:echo", {"verdict": "accept"})
+        assert (missing.status, missing.json["suggestion"]) == (404, "GET /v1/learning/suggestions lists them.")
         assert (await they.of["admin"].delete("/v1/learning?user=ann")).json["count"] == 3
 
 
@@ -173,8 +174,11 @@ def test_learning_from_the_terminal(terminal: Terminal) -> None:
     assert "No suggestions" in terminal("learning", "suggestions", "list").err
     refused = terminal("learning", "suggestions", "accept", "timeout:echo")
     assert (refused.code, "no such suggestion" in refused.err) == (1, True)
-    assert "no such call" in terminal("learning", "feedback", "echo", "--call", "unknown").err
+    unknown = terminal("learning", "feedback", "echo", "--call", "unknown").err
+    assert unknown.startswith("Error: There is no such call") and "persona_id" not in unknown
     assert terminal("learning", "forget", "--json").json == {"count": 3}
+    forgotten = "✓ Deleted 0 records of user local of tenant default: feedback, past tasks and notes\n"
+    assert terminal("learning", "forget").out == forgotten
 
 
 async def test_a_service_is_sent_the_same_with_retries_and_nothing_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -386,7 +386,7 @@ def test_in_brief_a_person_is_told_how_much_is_not_shown(terminal: Terminal, ups
     add(terminal, upstream)
     shown = " ".join(terminal("tools", "accept", "plain", "--yes").out.split())
     assert f'"a, [b]", [body], ["{"long" * 16}…"], to, and what allOf says of them' in shown
-    assert "not shown here, in characters: 29 of title, 140 of inputSchema (--json shows all)" in shown, (
+    assert "not shown here, in characters: 29 of title, 140 of inputSchema (--full or --json shows all)" in shown, (
         "titles that repeat a name are none"
     )
 

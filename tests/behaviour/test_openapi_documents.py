@@ -187,7 +187,7 @@ async def test_what_changes_waits_with_its_difference_and_what_is_gone_is_gone(d
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (b"", "neither"), (b"[]", "no object"), (b"{", "line 1"), (b"a: &a [*a]", "neither"),
+        (b"", "neither"), (b"[]", "not a JSON or YAML object"), (b"{", "line 1"), (b"a: &a [*a]", "neither"),
         ({"swagger": "2.0"}, "Swagger 2.0"),
         ({"openapi": "4.0"}, "version"), ({"openapi": "3.1.0"}, "paths"), (document({}), "none of its operations"),
         (document({"/x": get("x", {"$ref": "https://evil.example/p.json"})}), "refers to another document"),
@@ -398,8 +398,10 @@ paths:
 """
     async with memory_app() as app:
         added = await add(app, given, operations=["DELETE /*"])
-        with pytest.raises(DocumentError, match="no operation fits"):
+        with pytest.raises(DocumentError, match=r"no operation fits the patterns; it has listPets, DELETE /pets\."):
             await add(app, given, "other", operations=["none*"])
+        with pytest.raises(DocumentError, match=r"there is no such scheme; it has none: name bearer or basic\."):
+            await add(app, given, "other", secrets={"token": "API_TOKEN"})
     (one,) = added.waiting
     assert (one.name, one.found["http"]["url"]) == ("pets_DELETE_pets", "https://api.example.com/pets")
     assert one.found["annotations"]["destructiveHint"] is True

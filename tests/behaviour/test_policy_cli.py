@@ -252,8 +252,13 @@ def test_a_suggestion_is_written_tried_applied_and_taken_back(terminal: Terminal
     assert "timestamp is not on the allow list of tenant default" in refused.err
     assert terminal("call", "echo", "text=b").code == 0
     assert terminal("policy", "remove-allow-list", "default").out == "✓ Allow list removed: tenant default\n"
-    assert terminal("policy", "remove-allow-list", "default").out == "It had no allow list: tenant default\n"
+    assert terminal("policy", "remove-allow-list", "default").out == "Tenant default has no allow list.\n"
     assert terminal("call", "timestamp").code == 0
+    (terminal.folder / "s.json").write_text(
+        '{"tenant_tool_allow": {"acme": {"personas": {"a": ["ecoh"]}, "everybody": ["echo"]}}}'
+    )
+    done = terminal("policy", "set-allow-list", "s.json")
+    assert "There is no tool named 'ecoh' now; the allow list applies once there is." in done.err
 
 
 @pytest.mark.requirement("POL-9")
@@ -265,7 +270,7 @@ def test_what_is_wrong_with_a_suggestion_is_said(terminal: Terminal) -> None:
         (("replay",), "Name a Rego file, or documents with --data FILE."),
         (("replay", "--data", "bad.json"), "personas"),
         (("replay", "--data", "other.json"), "is no document of a policy"),
-        (("replay", "--data", "list.json"), "it is no object of documents"),
+        (("replay", "--data", "list.json"), "it is not an object of documents"),
         (("set-allow-list", "bad.json"), "The allow list is refused"),
         (("set-allow-list", "other.json"), "holds no allow list"),
         (("set-allow-list", "bad.json", "--tenant", "acme"), "holds no allow list for tenant acme"),

@@ -397,6 +397,17 @@ async def test_an_agent_registers_calls_and_removes_a_tool_and_a_person_approves
         assert "TOOL_NOT_FOUND" in told(server.asked[4], "openai")[-1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [({"kind": "shell"}, "'shell' is not possible"), ({}, "a dynamic tool must say how it runs")],
+)
+async def test_a_kind_that_cannot_be_registered_is_refused_with_those_that_can(kind: dict[str, str], words: str) -> None:
+    fields = {"name": "list_files", "description": "List files.", "input_schema": TEXT, **kind}
+    async with memory_app() as app:
+        with pytest.raises(DefinitionError, match=f"kind: {words}; use http, mcp, sandbox or workflow"):
+            await app.tools.add_dynamic(fields, Actor("acme"), by_operator=True)
+
+
 async def test_an_agent_without_the_right_is_refused_before_anybody_is_asked() -> None:
     async with builders() as app:
         asked = approve_all(app)

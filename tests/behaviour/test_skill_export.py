@@ -186,7 +186,7 @@ async def test_nothing_is_written_through_a_link(app: App, tmp_path: Path, linke
 
 @pytest.mark.parametrize("name", ["Upper", "two--hyphens", "-x", "x-", "under_score", "x" * 65, "ä", "a.b"])
 async def test_a_name_that_the_format_does_not_take_is_refused(app: App, tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidInput, match="no name of a skill"):
+    with pytest.raises(InvalidInput, match="not a valid name of a skill"):
         await app.tools.export_skill(tmp_path / name, ["add"])
     assert list(tmp_path.iterdir()) == []
 
@@ -196,7 +196,7 @@ def test_the_command_writes_a_skill_and_says_what_is_wrong(terminal: Terminal) -
     assert (done.code, done.out) == (0, "✓ Skill written: company-tools (2 tools)\n")
     assert faults(terminal.folder / "company-tools") == []
     for words, said in (
-        (("--skill", "Wrong"), "no name of a skill"),
+        (("--skill", "Wrong"), "not a valid name of a skill"),
         (("--skill", "x", "nope"), "There is no tool named 'nope'"),
         ((), "Name a shape with --format, or a folder with --skill."),
         (("--format", "mcp", "echo"), "go with --skill"),

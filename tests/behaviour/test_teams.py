@@ -352,6 +352,10 @@ def test_the_terminal_packs_gets_shows_accepts_and_rejects(
     assert "Accepted mine" in terminal("tools", "accept", "mine", "--yes").out
     assert terminal("call", "mine").code == 0
     assert "[Teams]" in terminal("tools", "list", "--source", "teams").out
+    short = terminal("teams", "publish", bundle, "--org", ORG, "--public-key", "5f0c")
+    words = "Error: --public-key is not a key: 64 hexadecimal digits, as `toolgate teams create-key` prints them."
+    assert (short.code, short.err.splitlines()[0]) == (2, words)
+    assert terminal("teams", "publish", bundle, "--org", ORG, "--public-key", made["public_key"]).code == 0
     (tools / "mine.yml").write_text(LOCAL_TOOL.replace('"mine"', '"changed"'))
     assert terminal(*packed, "--json").json["version"] == 2
     assert terminal("teams", "add", bundle, "--json").json["changed"] == ["mine"]

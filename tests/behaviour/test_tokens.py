@@ -136,6 +136,7 @@ async def test_a_client_that_has_only_the_address_finds_out_where_to_get_a_token
         host = {"Host": "gate.example.com"}
         refused = await site("POST", "/mcp", host, b"{}")
         assert refused.status == 401
+        assert refused.json["detail"] == "The request has no key or token: send one as `Authorization: Bearer …`."
         where = "https://gate.example.com/.well-known/oauth-protected-resource/mcp"
         expected = f'Bearer realm="toolgate", resource_metadata="{where}", scope="mcp:call"'
         assert refused.headers["www-authenticate"] == expected
@@ -151,6 +152,7 @@ async def test_a_client_that_has_only_the_address_finds_out_where_to_get_a_token
         assert await who(site, issuer.token(scope="openid mcp:call")) != {}
         wrong = await site("POST", "/mcp", host, b"{}", key=issuer.token(aud="https://other.example.com/mcp"))
         assert wrong.status == 401
+        assert wrong.json["detail"] == "The key or token is not valid: it is wrong, expired or revoked."
         assert 'error="invalid_token"' in wrong.headers["www-authenticate"]
         assert f'resource_metadata="{where}"' in wrong.headers["www-authenticate"]
 

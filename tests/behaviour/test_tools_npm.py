@@ -201,8 +201,8 @@ async def test_it_takes_no_longer_than_it_may(tmp_path: Path, registry: NpmRegis
     ("content", "words"),
     [
         (None, "no package.json"),
-        ("{", "no JSON"),
-        ("[]", "no JSON object"),
+        ("{", "is not JSON"),
+        ("[]", "not a JSON object"),
         ('{"dependencies": []}', None),
         ('{"dependencies": ["left"]}', "no list of names"),
         ('{"dependencies": {"left": 1}}', "no text"),

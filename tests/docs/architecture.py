@@ -18,8 +18,8 @@ from tests.docs.walk import room_of, walk_of_calculator, ways_of_terminal
 FOLDER = ROOT / "docs" / "explanation"
 PICTURE = FOLDER / "architecture.svg"
 PAGE = FOLDER / "architecture.md"
-TABLE = "<!-- rooms: written by make reference -->\n", "<!-- end of rooms -->\n"
-WALK = "<!-- walk: written by make reference -->\n", "<!-- end of walk -->\n"
+TABLE = "<!-- packages: written by make reference -->\n", "<!-- end of packages -->\n"
+WALK = "<!-- path: written by make reference -->\n", "<!-- end of path -->\n"
 DESCENT = "<!-- descent: written by make reference -->\n", "<!-- end of descent -->\n"
 
 
@@ -57,7 +57,7 @@ ROOMS = {
     "undo": Room(5, 3.0, "backups of changes"),
     "workflow": Room(5, 4.1, "workflows of n8n as tools"),
     "events": Room(5, 5.2, "calls over Kafka and NATS"),
-    "gates": Room(6, 0.0, "one room per decision"),
+    "gates": Room(6, 0.0, "one package per decision"),
     "registry": Room(6, 1.1, "@tool, catalog, schemas"),
     "runners": Room(6, 2.2, "attempts, breaker, threads"),
     "pipeline": Room(7, 1.1, "the line of a call"),
@@ -166,7 +166,7 @@ def picture() -> str:
     parts += [
         f'<rect x="{LEFT}" y="{bottom}" width="{across - 2 * LEFT}" height="{deep - bottom}" rx="6" fill="{GREY}" '
         'stroke="#999"/>',
-        f'<text x="{LEFT + 12}" y="{bottom + 20}" font-size="12" fill="#555">every room above may import these</text>',
+        f'<text x="{LEFT + 12}" y="{bottom + 20}" font-size="12" fill="#555">every package above may import these</text>',
     ]
     for number, room in enumerate(ground):
         x, y = LEFT + 12 + (number % 2) * (across // 2 - LEFT), bottom + 42 + 20 * (number // 2)
@@ -225,7 +225,7 @@ def _back() -> str:
 
 def table() -> str:
     """Who imports whom, for the page."""
-    lines = ["| room | holds | imports |", "|---|---|---|"]
+    lines = ["| package | holds | imports |", "|---|---|---|"]
     for room in rooms():
         holds = ROOMS[room].holds if room in ROOMS else GROUND[room]
         known = sorted(other for one, other in imports() if one == room)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from toolgate import SettingsError
 from toolgate.client import AsyncClient, Client, RequestRefused, ServerUnreachable, connection, event_lines
 
 pytestmark = pytest.mark.requirement("DOOR-3")
@@ -167,9 +168,11 @@ async def test_names_stay_within_their_segment(name: str) -> None:
 )
 def test_addresses_that_are_none_are_refused_without_being_told(url: str) -> None:
     for kind in (Client, AsyncClient):
-        with pytest.raises(ServerUnreachable) as refused:
+        with pytest.raises(SettingsError) as refused:
             kind.open(url, key=KEY)
         assert "hunter2" not in str(refused.value)
+        wanted = "Put http:// or https:// before it." if "://" not in url else "An example: http://"
+        assert wanted in (refused.value.suggestion or "")
 
 
 def test_a_key_that_is_none_is_refused_without_being_told() -> None:

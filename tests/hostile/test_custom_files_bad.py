@@ -302,7 +302,7 @@ def test_a_folder_that_is_none_is_a_problem_and_nothing_is_taken_away(tmp_path: 
 
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:
-    with pytest.raises(ToolFileError, match="no name of a file"):
+    with pytest.raises(ToolFileError, match="not a valid name of a file"):
         read_tool_file(Path("a\0b.yml"))
 
 

@@ -283,7 +283,7 @@ class Loop:
             words = f"No more than {most} tools can be called at once; this call was not made."
             return ErrorInfo("CAPACITY_EXCEEDED", words, suggestion="Call it in your next turn.")
         if request.arguments is None:
-            words = f"The arguments of {request.name[:64]!r} are no JSON object, so it was not called."
+            words = f"The arguments of {request.name[:64]!r} are not a JSON object, so it was not called."
             return ErrorInfo("VALIDATION_ERROR", words, suggestion="Call it again, with a JSON object of its arguments.")
         return None
 

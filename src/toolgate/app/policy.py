@@ -79,7 +79,7 @@ class PolicyFacet(Facet):
     async def suggest(self, *, tenant: str | None = None, persona: str | None = None, days: int = 30) -> "PolicySuggestion":
         """Gives the smallest data that would have allowed what was used in the last days: allow lists for a tenant, or for
         all, and rules on arguments whose values were few. With a persona (empty: callers without one), only its list is made
-        anew. Nothing is applied: `replay` shows what it would change, `set_allow_list` applies it."""
+        again. Nothing is applied: `replay` shows what it would change, `set_allow_list` applies it."""
         from toolgate.app.policy_suggestion import suggest
 
         return await suggest(self._parts, tenant, persona, days)

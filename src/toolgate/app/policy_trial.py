@@ -49,7 +49,7 @@ def candidate_documents(in_force: Documents, given: Any) -> Documents:
     """The documents in force with those that are given in their place; allow lists, tenant by tenant. Raises PolicyError for
     malformed ones."""
     if not isinstance(given, dict):
-        raise PolicyError("The policy data is refused: it is no object of documents.")
+        raise PolicyError("The policy data is refused: it is not an object of documents.")
     whole = {**in_force, **given}
     GivenDocument(whole)
     if "tenant_tool_allow" in given:

@@ -66,8 +66,9 @@ class Registration:
         if not by_operator:
             await self._may(tool.name, actors, "tool.registration_denied")
         if tool.kind not in parts.kinds:
-            kinds = ", ".join(sorted(parts.kinds))
-            why = f"a dynamic tool must say how it runs; {tool.kind!r:.70} cannot (possible: {kinds})"
+            *others, last = sorted(parts.kinds)
+            said = f"{tool.kind!r:.70} is not possible" if "kind" in given else "a dynamic tool must say how it runs"
+            why = f"{said}; use {', '.join(others)} or {last}"
             raise DefinitionError(tool.name, [Fault("kind", why)])
         self._check_name(tool, replace=replace)
         self._check_words(tool.name, given)

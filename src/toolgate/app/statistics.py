@@ -109,7 +109,7 @@ class StatisticsFacet(Facet):
         return _counted(await call_statistics.count_rows(self._parts.store, 0))
 
     async def rebuild(self) -> Counted:
-        """Counts the whole log anew. It may take long; meanwhile, answers hold what is counted so far."""
+        """Counts the whole log again. It may take long; meanwhile, answers hold what is counted so far."""
         await self._parts.store.transact(call_statistics.forget())
         return await self.catch_up()
 

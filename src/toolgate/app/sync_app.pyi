@@ -332,7 +332,8 @@ class SyncToolsFacet:
         """Gives the flags of tenants, of personas or for everybody: of one tenant or persona, or of all; of one tool, or of
         all; at most `limit`, beginning after that of a tenant or persona and tool."""
     def set_flags(self, flags: Iterable[tuple[str, str, bool | None]], actor: Actor | None = None) -> None:
-        """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act, with the first hundred."""
+        """Sets many flags of tenants at once: (tenant, tool, enabled). Recorded as one act in each of them, with the first
+        hundred."""
     def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""
 
@@ -502,7 +503,7 @@ class SyncPolicyFacet:
     def suggest(self, *, tenant: str | None = None, persona: str | None = None, days: int = 30) -> PolicySuggestion:
         """Gives the smallest data that would have allowed what was used in the last days: allow lists for a tenant, or for
         all, and rules on arguments whose values were few. With a persona (empty: callers without one), only its list is made
-        anew. Nothing is applied: `replay` shows what it would change, `set_allow_list` applies it."""
+        again. Nothing is applied: `replay` shows what it would change, `set_allow_list` applies it."""
     def set_allow_list(
         self, tenant: str, document: Documents | None, *, reason: str | None = None, actor: Actor | None = None
     ) -> None:
@@ -778,7 +779,7 @@ class SyncStatisticsFacet:
     def up_to(self) -> Counted:
         """Gives how far the log is counted."""
     def rebuild(self) -> Counted:
-        """Counts the whole log anew. It may take long; meanwhile, answers hold what is counted so far."""
+        """Counts the whole log again. It may take long; meanwhile, answers hold what is counted so far."""
     def counting(self) -> AbstractContextManager[None]:
         """Counts rows in the background while inside `with`: in small steps, and slowly while calls are made."""
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from toolgate.app.app import App
+from toolgate.cli.catalog import note_missing
 from toolgate.cli.context import CommandGroup, OnlyTenant, Usage, opened, option, sentence, text_option
-from toolgate.cli.output import answered, note, say
+from toolgate.cli.output import answered, say
 from toolgate.cli.table import listing
 from toolgate.cli.times import iso, shown
 from toolgate.gates.quota.budget_accounts import EACH, BudgetStatus, described, new_budget, scope_of, zone
@@ -29,7 +30,7 @@ group = CommandGroup(help="How much may be spent, by whom and on what.", no_args
 
 @group.command("list")
 async def list_budgets(ctx: typer.Context, tenant: OnlyTenant = None) -> int:
-    """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it begins anew."""
+    """Show every budget and what is left of it. Shown are its limit, what is spent and reserved, and when it resets."""
     async with opened(ctx) as app:
         found = await app.budgets.list(tenant)
     return listing(
@@ -115,9 +116,9 @@ async def set_budgets(
         wanted = [
             options.budget(period, cap, before, usual) for period, cap in caps
         ]  # all make sense, or nothing is changed
-        set_anew, tool = any(cap is not None for _, cap in caps), options.tool
-        if set_anew and tool not in (None, EACH) and not any(entry.name == tool for entry in app.tools.entries()):
-            note((f"There is no tool named {tool!r} now; the budget applies once there is.", "yellow"))
+        is_set, tool = any(cap is not None for _, cap in caps), options.tool
+        if is_set and tool not in (None, EACH):
+            note_missing(app, [tool], "the budget")
         done = [await _apply(app, budget, cap is None) for budget, (_, cap) in zip(wanted, caps, strict=True)]
     if answered({"budgets": [one.to_dict() for one in done]}):
         return 0

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from toolgate.app.app import App
 from toolgate.cli.context import entry_named, naming
-from toolgate.cli.output import clean
+from toolgate.cli.output import clean, note
 from toolgate.errors import Failed, did_you_mean
 from toolgate.model import DISCOVERY_TOOLS, TIERS, Actor, Entry, Source
 from toolgate.registry.catalog import ToolProblem
@@ -26,6 +27,7 @@ BADGES: dict[Source, str] = {
     "dynamic": "[Dynamic]",
 }
 BAR_WIDTH = 40
+MAX_NAMED_TOOLS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,16 @@ async def served_report(app: App, tools: list[ListedTool], actor: Actor) -> Serv
     names = [tool.name for tool in served.tools]
     shown = [tool for tool in tools if tool.on and tool.is_shown]
     return ServedSummary(names, sum(costs.get(name, 0) for name in names), served.is_discovery, total(shown), len(shown))
+
+
+def note_missing(app: App, names: Iterable[str], what: str) -> None:
+    """Says of tools that something is set for, and that are not there, when it applies."""
+    known = {entry.name for entry in app.tools.entries()}
+    missing = sorted({*names} - known)
+    if missing:
+        more = len(missing) - MAX_NAMED_TOOLS
+        shown = ", ".join(map(repr, missing[:MAX_NAMED_TOOLS])) + (f" and {more:,} more" if more > 0 else "")
+        note((f"There is no tool named {shown} now; {what} applies once there is.", "yellow"))
 
 
 def tiers_of(entry: Entry) -> str:

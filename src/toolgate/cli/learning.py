@@ -18,6 +18,7 @@ from toolgate.cli.context import (
 )
 from toolgate.cli.output import answer
 from toolgate.cli.table import listing, state
+from toolgate.errors import plural
 from toolgate.learning.feedback import Feedback
 from toolgate.learning.proposals import Proposal
 
@@ -120,7 +121,9 @@ async def forget(
     async with opened(ctx) as app:
         gone = await app.learning.forget(whose.tenant, user=None if everything else whose.user)
     of = f"tenant {whose.tenant}" if everything else f"user {whose.user} of tenant {whose.tenant}"
-    return answer({"count": gone}, ("✓ Deleted", "green"), f" {gone:,} of {of}")
+    return answer(
+        {"count": gone}, ("✓ Deleted", "green"), f" {plural(gone, 'record')} of {of}: feedback, past tasks and notes"
+    )
 
 
 @suggestions.command("list")

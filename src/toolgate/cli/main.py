@@ -195,7 +195,7 @@ def _report(error: ToolgateError, as_json: bool) -> int:
     if as_json and not (isinstance(error, Unwritable) and error.to_stdout):
         emit_error(code, error.message, error.suggestion, details)
     else:
-        complain(error.message if isinstance(error, CallError) else f"Error: {error.message}", error.suggestion)
+        complain(f"Error: {error.message}", error.suggestion)
     return exit_code
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from toolgate.app.app import App
 from toolgate.cli.arguments import read_object
+from toolgate.cli.catalog import note_missing
 from toolgate.cli.context import (
     CallerOptions,
     CommandGroup,
@@ -195,8 +196,7 @@ async def show_data(ctx: typer.Context) -> int:
 async def deny(ctx: typer.Context, tool: ToolName, reason: Reason = None) -> int:
     """Deny a tool to everybody. It cannot be seen, called or added."""
     async with opened(ctx) as app:
-        if not any(entry.name == tool for entry in app.tools.entries()):
-            note((f"There is no tool named {tool!r} now; the denial applies once there is.", "yellow"))
+        note_missing(app, [tool], "the denial")
         denied = app.policy.data.global_deny
         if changed := tool not in denied or reason not in (None, denied[tool]):
             await app.policy.deny(tool, True, reason=reason)

@@ -1,16 +1,18 @@
 """`toolgate policy suggest`, and the commands that apply allow lists of tools or take them away."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
 
+from toolgate.cli.catalog import note_missing
 from toolgate.cli.context import OnlyTenant, Reason, Usage, argument, opened, option, readable, text_option
 from toolgate.cli.files import json_of, output_to, text_of
 from toolgate.cli.output import answer, answered, note, say
 from toolgate.cli.table import table
 from toolgate.errors import plural
+from toolgate.gates.policy.documents import AllowList
 from toolgate.gates.policy.suggestion import ArgumentRule, PersonaUse, PolicySuggestion
 
 SHOWN_TOOLS = 20
@@ -104,7 +106,13 @@ async def set_allow_list(ctx: typer.Context, file: ListFile, tenant: OnlyTenant 
     async with opened(ctx) as app:
         for name, document in chosen.items():
             await app.policy.set_allow_list(name, document, reason=reason)
+        note_missing(app, (tool for document in chosen.values() for tool in _tools_on(document)), "the allow list")
     return answer({"tenants": sorted(chosen)}, ("✓ Allow list set", "green"), f": {', '.join(sorted(chosen))}")
+
+
+def _tools_on(document: dict[str, Any]) -> frozenset[str]:
+    found = AllowList.of_document(document)
+    return frozenset().union(*found.personas.values(), found.no_persona or (), found.everybody)
 
 
 async def remove_allow_list(
@@ -114,5 +122,7 @@ async def remove_allow_list(
     async with opened(ctx) as app:
         if changed := tenant in app.policy.data.allow_lists:
             await app.policy.set_allow_list(tenant, None, reason=reason)
-    words = "✓ Allow list removed" if changed else "It had no allow list"
-    return answer({"tenant": tenant, "changed": changed}, (words, "green" if changed else ""), f": tenant {tenant}")
+    value = {"tenant": tenant, "changed": changed}
+    if not changed:
+        return answer(value, f"Tenant {tenant} has no allow list.")
+    return answer(value, ("✓ Allow list removed", "green"), f": tenant {tenant}")

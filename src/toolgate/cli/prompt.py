@@ -1,6 +1,7 @@
 """The person at the terminal as an approver: sees what is asked, and says yes, no, or something in between.
 
-Only a clear yes is one, and only a clear no: a mistyped key is asked about again. The end of the input and Ctrl-C mean no.
+Only a clear yes is one, and only a clear no: after a mistyped key the question is asked again. The end of the input
+and Ctrl-C mean no.
 Where there is no terminal, nobody is asked, and the call ends as pending.
 """
 

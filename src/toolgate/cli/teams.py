@@ -15,6 +15,7 @@ from toolgate.cli.table import listing
 from toolgate.cli.times import seconds_of, shown
 from toolgate.errors import BundleRefused, plural
 from toolgate.mcp.review import visible
+from toolgate.settings.teams import PUBLIC_KEY
 from toolgate.store.database import now
 from toolgate.teams.bundle import open_bundle
 from toolgate.teams.pack import SigningKey, create_key, open_key, pack
@@ -98,6 +99,8 @@ async def publish(
     ] = None,
 ) -> int:
     """Publish a bundle. API keys with the scope teams:read get it at /v1/teams/ORG/bundle of this Toolgate."""
+    if public_key is not None and not PUBLIC_KEY.match(public_key):
+        raise Usage("--public-key is not a key: 64 hexadecimal digits, as `toolgate teams create-key` prints them.")
     content = read_bundle(file)
     async with opened(ctx) as app:
         settings = app.settings.teams

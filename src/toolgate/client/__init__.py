@@ -1,9 +1,10 @@
-"""A client of a Toolgate server, with the words of `App`: code moves from an App in its own process to a server by one line.
+"""A client of a Toolgate server, which calls it by the names of `App`.
 
     async with AsyncClient.open("https://gate.example.com", key="tg_…") as app:   # in place of App.open()
         outcome = await app.invoke("add", {"a": 1, "b": 2})
 
-`Client` is the same without async. Who calls is decided by the key, so that there is no `actor`.
+`Client` is the same without async. Who calls is decided by the key, so that there is no `actor`; some methods take plain
+arguments where those of `App` take objects, and give the answers of the routes.
 """
 
 from toolgate.client.async_client import AsyncClient

@@ -7,6 +7,7 @@ import httpx2
 
 from toolgate.client.connection import (
     ANYTHING,
+    START_IT,
     TIMEOUT_SECONDS,
     AnswerParts,
     Cursors,
@@ -72,7 +73,8 @@ class AsyncServerConnection:
             finally:
                 await answer.aclose()
         except httpx2.RequestError as error:
-            raise ServerUnreachable(f"{self._http.base_url} cannot be reached: {described(error)}.") from error
+            words = f"{self._http.base_url} cannot be reached: {described(error)}."
+            raise ServerUnreachable(words, suggestion=START_IT) from error
         return read(answer.status_code, content, gives, always=always)
 
     async def pages(self, path: str, kind: type[T], limit: int | None = None, **query: Any) -> list[T]:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from toolgate.errors import ErrorCategory, ToolgateError, described
+from toolgate.errors import ErrorCategory, SettingsError, ToolgateError, described
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8700"
@@ -22,6 +22,7 @@ ANYTHING: type[Any] = Any
 """The type of an answer that may be any JSON."""
 NOT_A_SEGMENT = frozenset({"", ".", ".."})
 """Parts of a path that lead somewhere else."""
+START_IT = "Start `toolgate serve`, or set TOOLGATE_URL."
 UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """Raised for what is not the JSON that was expected."""
 _CATEGORIES: dict[int, ErrorCategory] = {403: "forbidden", 404: "missing", 409: "conflict", 412: "conflict"}
@@ -51,8 +52,9 @@ class ProblemDocument(msgspec.Struct, frozen=True):
 
 
 def address_of(url: str | None) -> str:
-    """Gives the address of the server: as given, of the environment, or on this machine. Raises `ServerUnreachable`."""
-    found = (url or os.environ.get("TOOLGATE_URL") or DEFAULT_URL).rstrip("/")
+    """Gives the address of the server: as given, of the environment, or on this machine. Raises `SettingsError`."""
+    given = url or os.environ.get("TOOLGATE_URL") or DEFAULT_URL
+    found = given.rstrip("/")
     try:
         parts = urlsplit(found)
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and found.isascii() and found.isprintable()
@@ -60,9 +62,9 @@ def address_of(url: str | None) -> str:
     except ValueError:
         is_right = is_plain = False
     if not is_right or not is_plain:  # not quoted: it may hold a password
-        raise ServerUnreachable(
+        raise SettingsError(
             "The address of the server must be http:// or https:// and a host, without a user or a query.",
-            suggestion=f"An example: {DEFAULT_URL}.",
+            suggestion="Put http:// or https:// before it." if "://" not in given else f"An example: {DEFAULT_URL}.",
         )
     return found
 

@@ -187,7 +187,9 @@ class JobRunner:
         wrong = find_not_json(result)
         if wrong is not None:
             where = f" at {wrong.path}" if wrong.path else ""
-            return self._failed(ErrorInfo("OUTPUT_INVALID", f"The result of the job is no JSON:{where} it {wrong.message}."))
+            return self._failed(
+                ErrorInfo("OUTPUT_INVALID", f"The result of the job is not JSON:{where} it {wrong.message}.")
+            )
         return self._ended("done", result=encoded(result), error=None)
 
     def _failed(self, error: ErrorInfo, result: Any = None) -> dict[str, Any]:

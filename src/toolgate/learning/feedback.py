@@ -95,7 +95,7 @@ class FeedbackDesk:
         if said.tenant not in (None, actor.tenant) or said.persona_id not in (None, actor.persona):
             raise _missing()
         if checked_text(said.tool_name, 256, "tool_name") != said.tool_name:
-            raise InvalidInput("tool_name is no name of a tool.")
+            raise InvalidInput("tool_name is not a valid name of a tool.")
         if said.score is not None and not 0 <= said.score <= 1:
             raise InvalidInput("score is a number from 0 to 1.")
         for name in ("duration_ms", "response_size"):
@@ -123,7 +123,7 @@ def _missing() -> FeedbackRefused:
     """One refusal for all: whether another tenant has such a call is nobody's affair."""
     return FeedbackRefused(
         "There is no such call of this tenant and persona, or it is another user's.", category="missing",
-        suggestion="Give the id of a call that ended; `tenant` and `persona_id` can only be the caller's own.",
+        suggestion="Give the id of a call that ended, of the caller's own tenant and persona.",
     )  # fmt: skip
 
 

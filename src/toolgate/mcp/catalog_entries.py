@@ -136,9 +136,9 @@ def _fields(upstream: Upstream, key: DefinitionKey, given: Mapping[str, Any], ex
     settings, said = upstream.settings, upstream.said_of(key)
     schema = given.get("inputSchema")
     if not isinstance(schema, dict):
-        raise DefinitionError(name, [Fault("inputSchema", "it is missing, or no object")])
+        raise DefinitionError(name, [Fault("inputSchema", "it is missing, or not an object")])
     if not isinstance(given.get("outputSchema", {}), dict):
-        raise DefinitionError(name, [Fault("outputSchema", "it is no object")])
+        raise DefinitionError(name, [Fault("outputSchema", "it is not an object")])
     is_tool = method == "tools/call"
     return {
         "name": name_here(upstream, key),

@@ -80,7 +80,7 @@ def _group(document: Any) -> Mapping[str, Any]:
 
 def _server(name: str, given: Any) -> ImportedServer:
     if not isinstance(given, Mapping):
-        raise SettingsError("it is no object")
+        raise SettingsError("it is not a JSON object")
     if _refers(given):
         raise SettingsError("it contains {{…}}, which would refer to a secret of this installation")
     secrets: dict[str, str] = {}

@@ -181,7 +181,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
         field: sum(map(len, _prose(found.get(field), known, ""))) for field in SHOWN_FIELDS if field not in BRIEF_FIELDS
     }
     parts = [f"{number:,} of {field}" for field, number in counts.items() if number]
-    return [f"not shown here, in characters: {', '.join(parts)} (--json shows all)"] if parts else []
+    return [f"not shown here, in characters: {', '.join(parts)} (--full or --json shows all)"] if parts else []
 
 
 def _prose(value: Any, known: tuple[str, ...], key: str) -> Iterator[str]:

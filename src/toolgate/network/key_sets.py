@@ -147,7 +147,7 @@ class KeySetSource:
             raise KeySetUnavailable(f"{_place(parse_url(url))} answers with the status {response.status}.")
         document = response.json()
         if not isinstance(document, dict):
-            raise KeySetUnavailable(f"{_place(parse_url(url))} gives no JSON object.")
+            raise KeySetUnavailable(f"{_place(parse_url(url))} does not give a JSON object.")
         return document
 
 

@@ -100,7 +100,7 @@ class Document:
         """An object of the document, or the one that it refers to."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(given, Mapping):
-                raise DocumentError(place, "it is no object")
+                raise DocumentError(place, "it is not an object")
             reference = given.get("$ref")
             if reference is None:
                 return given
@@ -165,7 +165,7 @@ def read_document(content: bytes) -> Document:
         raise DocumentError("", f"it has more than {MAX_DOCUMENT_BYTES:,} bytes")
     root = _json(content) if content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" else _yaml(content)
     if not isinstance(root, dict):
-        raise DocumentError("", "it is no object")
+        raise DocumentError("", "it is not a JSON or YAML object")
     if is_deeper(root, MAX_DEFINITION_DEPTH):
         raise DocumentError("", f"it is nested more than {MAX_DEFINITION_DEPTH} levels deep")
     return Document(root)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from toolgate.errors import DefinitionError, Fault
+from toolgate.errors import DefinitionError, Fault, printable
 from toolgate.mcp.pins import cleaned
 from toolgate.model.http_endpoint import (
     BODILESS_METHODS,
@@ -34,6 +34,8 @@ from toolgate.services.http_runner import ANSWER_SCHEMA
 MAX_SUMMARY_CHARS = 1_200
 MAX_READ_SECONDS = 60.0
 MAX_FIELD_NAMES = 20
+MAX_NAMED_OPERATIONS = 10
+"""In the message about patterns that fit none."""
 ARGUMENT = re.compile(r"[^A-Za-z0-9_.-]")
 BODY_ORDER = ("application/json", FORM, MULTIPART, "text/plain", "application/octet-stream")
 MAX_ATTEMPTS = 3
@@ -71,9 +73,17 @@ def read_operations(name: str, document: Document, settings: DocumentSettings, b
         tools[key] = made
     name_tools(name, tools)
     if not tools:
-        why = problems[0].why if problems else "no operation fits the patterns" if settings.operations else "it has none"
+        why = problems[0].why if problems else _none_fits(document) if settings.operations else "it has none"
         raise DocumentError("paths", f"none of its operations can be a tool: {why}")
     return ReadOperations(tools, problems, tuple(unmet))
+
+
+def _none_fits(document: Document) -> str:
+    """The fault of patterns that fit no operation, with names of some that are there."""
+    found = islice(document.operations(), MAX_NAMED_OPERATIONS + 1)
+    names = [printable(one.value.get("operationId") or f"{one.method.upper()} {one.path}") for one in found]
+    more = ", …" if len(names) > MAX_NAMED_OPERATIONS else ""
+    return f"no operation fits the patterns; it has {', '.join(names[:MAX_NAMED_OPERATIONS]) or 'none'}{more}"
 
 
 class OperationReader:

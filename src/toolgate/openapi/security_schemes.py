@@ -1,19 +1,26 @@
 """The credentials that an operation sends: the secrets that a person named for the security schemes of its document."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+from toolgate.errors import printable
 from toolgate.openapi.document import Document, DocumentError, DocumentOperation
 from toolgate.openapi.document_settings import DocumentSettings
 
+MAX_NAMED_SCHEMES = 10
 PLAIN_SCHEMES = ("bearer", "basic")
 """Schemes that can be named though a document has none: many leave out how their service knows a caller."""
 
 
-def _scheme(document: Document, name: str) -> Mapping[str, Any] | None:
+def _schemes(document: Document) -> Mapping[str, Any]:
     components = document.root.get("components")
     schemes = components.get("securitySchemes") if isinstance(components, Mapping) else None
-    given = schemes.get(name) if isinstance(schemes, Mapping) else None
+    return schemes if isinstance(schemes, Mapping) else {}
+
+
+def _scheme(document: Document, name: str) -> Mapping[str, Any] | None:
+    given = _schemes(document).get(name)
     if given is None and name in PLAIN_SCHEMES:
         return {"type": "http", "scheme": name}
     return None if given is None else document.resolved(given, f"components.securitySchemes.{name}")
@@ -24,7 +31,9 @@ def check_secrets(document: Document, settings: DocumentSettings) -> None:
     for name, secret in settings.secrets.items():
         scheme = _scheme(document, name)
         if scheme is None:
-            raise DocumentError(f"components.securitySchemes.{name}", "there is no such scheme")
+            known = [printable(one) for one in islice(_schemes(document), MAX_NAMED_SCHEMES)]
+            has = f"it has {', '.join(known)}" if known else f"it has none: name {' or '.join(PLAIN_SCHEMES)}"
+            raise DocumentError(f"components.securitySchemes.{name}", f"there is no such scheme; {has}")
         _sent(name, scheme, secret)
 
 

@@ -135,7 +135,7 @@ def _recorded_tool(text: str, name: str, tenant: str) -> Tool:
     registered at run time: then somebody else than Toolgate wrote it."""
     fields = orjson.loads(text)
     if not isinstance(fields, dict):
-        raise ValueError("its definition is no object")
+        raise ValueError("its definition is not an object")
     said = fields.get("name"), fields.get("tenant"), fields.get("source")
     if said != (name, tenant, "dynamic"):
         raise ValueError("its definition is of another name, tenant or source than its record")

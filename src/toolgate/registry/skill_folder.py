@@ -45,8 +45,8 @@ def skill_name(folder: Path) -> str:
     name = folder.name
     if len(name) > MAX_SKILL_NAME_CHARS or not _SKILL_NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name!r:.100} is no name of a skill: its folder is named with small letters, digits and single hyphens, at "
-            f"most {MAX_SKILL_NAME_CHARS} characters.",
+            f"{name!r:.100} is not a valid name of a skill: its folder is named with small letters, digits and single "
+            f"hyphens, at most {MAX_SKILL_NAME_CHARS} characters.",
             suggestion="Name the folder for example company-tools.",
         )
     return name
@@ -90,8 +90,9 @@ Each tool below is called through Toolgate. Read the tool's file before its firs
 
 {_fenced(_call_line("NAME", actor) + " argument=value", "console")}
 
-`--json` gives the outcome as JSON. Exit code 0: it succeeded; 1: it failed or was denied; 2: the arguments are wrong; 3: it
-waits for a person's approval. A denied call is not tried again another way: say what was denied, and why.
+`--json` gives the outcome as JSON. Exit code 0: it succeeded; 1: it failed (also for wrong arguments) or was denied; 2: the
+command line is wrong; 3: it waits for a person's approval. A denied call is not tried again another way: say what was
+denied, and why.
 
 Over MCP, `toolgate mcp` serves the same tools. Over HTTP, `POST /v1/tools/NAME/invoke` takes `{{"arguments": {{…}}}}`.
 

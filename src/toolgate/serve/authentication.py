@@ -58,6 +58,8 @@ class Authenticator:
         self._keys, self._issuers, self._sign_ins = app.keys, app.issuers, app.sign_ins
         self._good_hosts: set[bytes] = set()
         self._good_origins: set[bytes] = set()
+        self._proof = "key or token" if settings.auth.issuers else "key"
+        """The credentials that are taken here, in messages."""
         self.attempts = KeyAttempts()
         self.resource = ProtectedResource(app)
 
@@ -117,7 +119,7 @@ class Authenticator:
         kind, _, text = sent.partition(b" ")
         proof = text.strip()
         if kind.lower() != b"bearer" or not proof:
-            words = "The Authorization header must be `Bearer` and a key."
+            words = f"The Authorization header must be `Bearer` and a {self._proof}."
             raise self._stranger(scope, headers, words, "invalid_request")
         try:
             credential = self._known(proof) or await self._look_up(scope, proof)
@@ -127,7 +129,7 @@ class Authenticator:
         except KeySetUnavailable as error:
             raise HttpProblem(503, error.message, suggestion="Send it again later.", headers={"retry-after": "5"}) from None
         if credential is None:
-            words = "The key is not valid: it is wrong, expired or revoked."
+            words = f"The {self._proof} is not valid: it is wrong, expired or revoked."
             raise self._stranger(scope, headers, words, "invalid_token")
         return credential
 
@@ -183,7 +185,8 @@ class Authenticator:
         """The credential of a request with the cookie of a session. Never for /mcp, which is no place for pages."""
         token = None if scope["path"] == MCP_PATH else self._session_token(scope, headers)
         if token is None:
-            raise self._stranger(scope, headers, "The request has no key: send one as `Authorization: Bearer tg_…`.")
+            form = "Bearer tg_…" if self._proof == "key" else "Bearer …"
+            raise self._stranger(scope, headers, f"The request has no {self._proof}: send one as `Authorization: {form}`.")
         if not is_from_own_page(scope["method"], headers, self.origin(scope, headers)):
             raise HttpProblem(
                 403,

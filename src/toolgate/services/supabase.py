@@ -60,7 +60,9 @@ class TableRequest(NamedTuple):
         if len(self.columns) > MAX_TEXT_CHARS or len(self.order) > MAX_TEXT_CHARS or len(self.filters) > MAX_FILTERS:
             raise InvalidInput("columns, order or filters are too long.")
         if NAME.match(self.table) is None:
-            raise InvalidInput("table is missing, or is no name.", suggestion="Name one table, or for rpc one function.")
+            raise InvalidInput(
+                "table is missing, or is not a valid name.", suggestion="Name one table, or for rpc one function."
+            )
         for name, value in self.filters.items():
             if not (COLUMN.match(name) and name.lower() not in RESERVED) and not self._may_be_logical(name):
                 raise InvalidInput(f"{name[:60]!r} cannot be filtered by.", suggestion='Filter by columns: {"id": "eq.5"}.')

@@ -38,9 +38,9 @@ class PolicySettings(Section):
     """How long a decision is remembered. A change of policy or data drops it at once; this bounds what an OPA server does
     not tell us."""
     enabled_seconds: float = Field(default=300, gt=0)
-    """Flags are read anew after this long, even if no change was announced."""
+    """Flags are read again after this long, even if no change was announced."""
     schema_seconds: float = Field(default=3600, gt=0)
-    """Definitions of dynamic tools are read anew after this long, even if no change was announced."""
+    """Definitions of dynamic tools are read again after this long, even if no change was announced."""
     opa_seconds: float = Field(default=2, gt=0)
     """An OPA server that takes longer than this to answer has not answered: the call is denied."""
     push: bool = False

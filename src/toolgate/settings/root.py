@@ -177,8 +177,8 @@ class Settings(Section):
         for one in auth.issuers:
             if not one.audience and serve is not None and serve.public_url is None:
                 raise ValueError(
-                    f"the tokens of {one.issuer} are for nobody: its audience must be set, or serve.public_url, whose "
-                    "/mcp they are for then"
+                    f"issuer {one.issuer} has no audience: set its `audience`, or `serve.public_url`, whose /mcp is then "
+                    "the audience"
                 )
         return auth
 

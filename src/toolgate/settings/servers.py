@@ -136,7 +136,7 @@ class ServerSettings(Section):
     timeout: float = Field(default=30, gt=0, le=86_400)
     """Seconds that a call of its tools may take."""
     heartbeat_seconds: float = Field(default=30, gt=0, le=3_600)
-    """How often it is asked for a sign of life; one that gives none is started anew."""
+    """How often it is asked for a sign of life; one that gives none is restarted."""
     restarts: int = Field(default=5, ge=0, le=1_000)
     """How often in a row it is restarted before its circuit opens for `rest_seconds`; after that one more try is made."""
     rest_seconds: float = Field(default=60, gt=0, le=86_400)

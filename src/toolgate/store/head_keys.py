@@ -115,7 +115,7 @@ class _Ed25519:
         except (ValueError, TypeError, KeyError):
             raise StoreError(
                 f"The keys for the audit log's head in {self.place} are damaged.",
-                suggestion="Put back a copy of them. `toolgate audit sign --anew` begins anew, with a new key.",
+                suggestion="Put back a copy of them. `toolgate audit sign --anew` starts again, with a new key.",
             ) from None
         return cast("Mapping[str, Any]", found)
 

@@ -100,7 +100,7 @@ def open_bundle(content: bytes, *, org_id: str, public_key: str, now: datetime) 
     if manifest.expires <= now:
         raise BundleRefused(
             f"Version {manifest.version} of the bundle expired at {_shown(manifest.expires)}.",
-            suggestion="The organisation packs it anew, with a later expiry; if it has, its server withholds that.",
+            suggestion="The organisation packs it again, with a later expiry; if it has, its server withholds that.",
         )
     _check_files(manifest, document.files)
     text = content.decode()
@@ -114,8 +114,8 @@ def _unsigned(said: str, org_id: str, public_key: str) -> BundleRefused:
         words = f"The bundle names the key of {org_id}, but its signature does not fit its manifest: one was changed."
         return BundleRefused(words, suggestion=ASK)
     return BundleRefused(
-        f"The bundle is not signed with the key of {org_id}: it says that key {said[:16]!r} signed it, and "
-        f"teams.public_key has the id {known}.",
+        f"The bundle is not signed with the key of {org_id}: it says that key {said[:16]!r} signed it, and the public key "
+        f"that is known of {org_id} has the id {known}.",
         suggestion="If the organisation has a new key, the operator writes it into teams.public_key, having had it from "
         "the organisation by another way than the bundle.",
     )
@@ -160,12 +160,13 @@ def _problem(manifest: BundleManifest) -> str | None:
         return "it expires before it was created"
     bad = next((name for name in manifest.files if not FILE_NAME.match(name)), None)
     if bad is not None:
-        return f"{bad[:120]!r} is no name of a tool's file: letters, digits, _ and -, then .yml or .yaml, and no folder"
+        rule = "letters, digits, _ and -, then .yml or .yaml, and no folder"
+        return f"{bad[:120]!r} is not a valid name of a tool's file: {rule}"
     folded = {name.lower() for name in manifest.files}
     if len(folded) < len(manifest.files):
         return "two files have the same name but for capitals"
     bad = next((name for name in manifest.enforced if not TOOL_NAME.match(name)), None)
-    return None if bad is None else f"{bad[:80]!r} in enforced is no name of a tool"
+    return None if bad is None else f"{bad[:80]!r} in enforced is not a valid name of a tool"
 
 
 def _check_files(manifest: BundleManifest, files: Mapping[str, str]) -> None:

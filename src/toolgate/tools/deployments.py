@@ -90,7 +90,7 @@ async def vercel_deploy(
     """
     for name, value in (envVars or {}).items():
         if VARIABLE.match(name) is None or len(value) > MAX_VARIABLE_CHARS:
-            raise InvalidInput(f"{name[:60]!r} is no name of a variable, or its value is too long.")
+            raise InvalidInput(f"{name[:60]!r} is not a valid name of a variable, or its value is too long.")
     if len(envVars or {}) > MAX_VARIABLES:
         raise InvalidInput(f"More than {MAX_VARIABLES} variables are not taken.")
     named = project if project is not None else _slug(PurePosixPath(projectPath).name)

@@ -119,7 +119,7 @@ def branch_name(word: str) -> str:
     if unfit or not BRANCH.match(word) or ".." in word:
         raise InvalidInput(f"{word[:60]!r} can't be the name of a branch.", suggestion="Use letters, digits, - and /.")
     if word in ("HEAD", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"):
-        raise InvalidInput(f"{word} is no name for a branch.", suggestion="Choose another.")
+        raise InvalidInput(f"{word} is not a valid name for a branch.", suggestion="Choose another.")
     return word
 
 

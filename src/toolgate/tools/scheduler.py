@@ -118,7 +118,7 @@ def _read(task: str) -> tuple[str, dict[str, Any]]:
     try:
         read = orjson.loads(task)
     except orjson.JSONDecodeError:
-        raise InvalidInput("The task is no JSON.", suggestion=TASK_FORM) from None
+        raise InvalidInput("The task is not JSON.", suggestion=TASK_FORM) from None
     name, arguments = read.pop("tool", None), read.pop("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict) or read:
         raise InvalidInput("The task names no tool with arguments.", suggestion=TASK_FORM)

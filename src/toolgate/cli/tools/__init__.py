@@ -205,8 +205,11 @@ async def search(
             "is_sure": ranking.is_sure,
             "basis": ranking.basis,
         },
-        ["", ""],
-        [[(tool.name, "bold"), shorten(tool.entry.tool.description, 72, placeholder=" …")] for tool, _ in found],
+        ["name", ">score", "description"],
+        [
+            [(tool.name, "bold"), f"{score:.2f}", shorten(tool.entry.tool.description, 72, placeholder=" …")]
+            for tool, score in found
+        ],
         none="Nothing fits. Say it in other words (--phrase), or look through all: `toolgate tools list`.",
     )
     if as_json():  # is_sure and basis say it
@@ -215,7 +218,9 @@ async def search(
         note(("None of these is sure to fit. Other words may find more: --phrase.", "dim"))
     if ranking.basis == "words":
         how = f"{plural(ranking.pending, 'tool')} are still being read" if ranking.pending else install_command("embeddings")
-        note((f"Searched by words, not by meaning: {how}.", "dim"))
+        note((f"Compared by words, not by meaning: {how}.", "dim"))
+    else:
+        note(("Compared by meaning.", "dim"))
     return code
 
 

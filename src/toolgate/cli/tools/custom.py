@@ -78,7 +78,7 @@ async def new(
     """Write a custom tool to start from. It works as it is, and is to be changed into the one that is wanted."""
     if not TOOL_NAME.match(name):
         raise Usage(
-            f"{name!r:.80} is no name of a tool.",
+            f"{name!r:.80} is not a valid name of a tool.",
             suggestion="A name is a letter, then letters, digits, _ and -, at most 64 characters in all.",
         )
     async with opened(ctx) as app:

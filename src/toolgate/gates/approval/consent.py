@@ -101,7 +101,7 @@ class Consent(HoldingGate):
             if answered.used_by == ctx.call.id:
                 return await self._agreed(ctx, answered)
         raise records.void(
-            answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again to ask anew."
+            answered, f"was asked for by this call, but used by call {answered.used_by}", "Call again, which asks again."
         )
 
     async def arguments_of(self, call: Call) -> dict[str, Any] | None:
@@ -168,7 +168,7 @@ class Consent(HoldingGate):
         """Raises if the tool is not any more what the person agreed to."""
         if now.fingerprint != entry.fingerprint:
             changed = f"{entry.name} has changed while a person was asked about it; nothing was run."
-            raise Denied("PERMISSION_DENIED", changed, suggestion=records.ASK_ANEW)
+            raise Denied("PERMISSION_DENIED", changed, suggestion=records.ASK_AGAIN)
 
     async def close(self) -> None:
         """Let people be told, and what is being given back be written, before the store is closed."""
@@ -195,7 +195,7 @@ class Consent(HoldingGate):
     async def _find(self, id: str, actor: Actor) -> ApprovalRow:
         row = await records.find_row(self._store, id, actor.tenant)
         if row is None:
-            raise Denied("PERMISSION_DENIED", f"There is no approval {visible(str(id))[:64]}.", suggestion=records.ASK_ANEW)
+            raise Denied("PERMISSION_DENIED", f"There is no approval {visible(str(id))[:64]}.", suggestion=records.ASK_AGAIN)
         return row
 
     def _must_be_for(self, row: ApprovalRow, call: Call) -> None:
@@ -220,7 +220,7 @@ class Consent(HoldingGate):
         given, at = records.hash_of(ctx.canonical), self._clock()
         if given != row.args_hash and not (given == row.edited_hash and records.is_whole(row)):
             raise records.void(
-                row, "is for other arguments", f"Call with the arguments that were approved, or: {records.ASK_ANEW}"
+                row, "is for other arguments", f"Call with the arguments that were approved, or: {records.ASK_AGAIN}"
             )
         if row.state == "rejected":
             raise records.rejected(row)

@@ -29,7 +29,7 @@ from toolgate.gates.approval.continuation_steps import (
     taken_over,
 )
 from toolgate.gates.approval.grants import Grants
-from toolgate.gates.approval.records import ASK_ANEW, ApprovalRoom, find_row, hash_of, pending, state_of, void
+from toolgate.gates.approval.records import ASK_AGAIN, ApprovalRoom, find_row, hash_of, pending, state_of, void
 from toolgate.model import Actor, Call, Entry, Outcome
 from toolgate.pipeline.call_tree import CallNode, CallStep, CallTree
 from toolgate.pipeline.context import InvokeContext
@@ -172,7 +172,7 @@ class Continuations:
                     "whose tool or arguments differ from this call's; nothing was run.",
                     suggestion="Use a new key for a new call.",
                 )
-            raise void(row, f"is for other arguments of {found.tool_name}", f"Call with the same arguments, or: {ASK_ANEW}")
+            raise void(row, f"is for other arguments of {found.tool_name}", f"Call with the same arguments, or: {ASK_AGAIN}")
         why = None
         if found.fingerprint != entry.fingerprint:
             why = f"the definition of {found.tool_name} has changed since"

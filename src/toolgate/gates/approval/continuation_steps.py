@@ -76,7 +76,7 @@ def cannot_go_on(found: ContinuationRow, why: str) -> Denied:
     return Denied(
         "PERMISSION_DENIED",
         f"Call {found.id} of {found.tool_name} waits for an approval, but cannot go on: {why}.",
-        suggestion="Look at what it did (`toolgate audit`) before calling anew, without `approval`"
+        suggestion="Look at what it did (`toolgate audit`) before calling again, without `approval`"
         + (" and with another idempotency key." if found.idempotency_key is not None else "."),
         details={"continues": found.id},
     )

@@ -14,7 +14,7 @@ from toolgate.gates.approval.disclosure import PURPOSE
 from toolgate.gates.approval.edits import restore, typed_secret, unknowable
 from toolgate.gates.approval.grants import BoundArguments, Grants, draft
 from toolgate.gates.approval.records import (
-    ASK_ANEW,
+    ASK_AGAIN,
     ApprovalRoom,
     approval_of,
     asked_by,
@@ -63,13 +63,13 @@ class Questions:
             raise ApprovalError(f"Approval {row.id} no longer waits for an answer: {what}.", category="conflict")
         if answer.verdict != "reject" and row.policy_hash != self._policy_hash():
             raise ApprovalError(
-                f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_ANEW, category="conflict"
+                f"The policy has changed since approval {row.id} was asked for.", suggestion=ASK_AGAIN, category="conflict"
             )
         shown = await self.shown(row)
         if shown is None and answer.verdict != "reject":
             raise ApprovalError(
                 f"Approval {row.id} cannot be given: its arguments are masked, and what would run cannot be shown here.",
-                suggestion=ASK_ANEW,
+                suggestion=ASK_AGAIN,
             )
         name = words(answer.by) or by.user
         own = is_own(name, through)
@@ -207,7 +207,7 @@ class Questions:
                 f"The edited arguments cannot be used: {error.message}", suggestion=error.suggestion
             ) from error
         except (orjson.JSONEncodeError, RecursionError) as error:
-            raise ApprovalError(f"The edited arguments are no JSON: {error}.") from error
+            raise ApprovalError(f"The edited arguments are not JSON: {error}.") from error
         masked = orjson.loads(await self._mask(row.tool_name, row.tenant_id, text))
         if (where := typed_secret(orjson.loads(text), masked)) is not None:
             raise ApprovalError(

@@ -18,7 +18,7 @@ from toolgate.store.approvals import ApprovalRow, AskedTooOften
 from toolgate.store.database import Store
 from toolgate.store.grants import GrantRow
 
-ASK_ANEW = "Call again without `approval` to ask anew."
+ASK_AGAIN = "Call again without `approval` to ask again."
 
 
 class ApprovalRoom(NamedTuple):
@@ -121,7 +121,7 @@ def pending(row: ApprovalRow, at: datetime) -> Pending:
     """A call that goes on when somebody has answered. It is read by whoever called, most often a model: so it says where a
     person can answer, and never by which command."""
     if at >= row.expires_at:
-        advice = f"It was not run: it expired before anybody answered. {ASK_ANEW}"
+        advice = f"It was not run: it expired before anybody answered. {ASK_AGAIN}"
     elif row.state != "waiting":
         advice = "It was not run, but it is approved by now: make the same call again."
     else:
@@ -146,7 +146,7 @@ def pending(row: ApprovalRow, at: datetime) -> Pending:
     )
 
 
-def void(row: ApprovalRow, why: str, advice: str = ASK_ANEW) -> Denied:
+def void(row: ApprovalRow, why: str, advice: str = ASK_AGAIN) -> Denied:
     """An approval that is not for this call, or no longer good for any."""
     return Denied("PERMISSION_DENIED", f"Approval {row.id} {why}.", suggestion=advice, details={"approval": row.id})
 

@@ -32,7 +32,7 @@ class InputsRead(NamedTuple):
         return self.context <= {"scopes"}
 
 
-NOT_JSON = "the call cannot be put before the policy: its arguments are no JSON"
+NOT_JSON = "the call cannot be put before the policy: its arguments are not JSON"
 NOTHING_ELSE = InputsRead(frozenset())
 EVERYTHING = InputsRead(frozenset(INPUT_FIELDS))
 

@@ -378,7 +378,7 @@ def _refusal(counted: CountedBudget, held: AccountBalance, estimate: Estimate) -
         "BUDGET_EXCEEDED",
         f"{words[0].upper()}{words[1:]} does not allow it: the call may cost {dollars(estimate.nano)}; of "
         f"{dollars(budget.cap)} are {dollars(held.spent)} spent and {dollars(held.reserved)} reserved. "
-        f"It begins anew at {local:%Y-%m-%d %H:%M} {budget.timezone}.",
+        f"It resets at {local:%Y-%m-%d %H:%M} {budget.timezone}.",
         suggestion=f"Wait until then, or have the {ADJECTIVE[budget.period]} budget raised: `toolgate budgets set`.",
         details={
             "limit_usd": budget.cap / NANO,

@@ -344,7 +344,7 @@ def withheld_error(server: str) -> Failed:
         "SANDBOX_ERROR",
         f"The answer of server {server} is withheld: a file that no tool may open came into a folder that it may write "
         "while it worked, so it may have seen that. The server was ended, and what it wrote is set aside.",
-        suggestion="Call it again: it is started anew, and does not see that file.",
+        suggestion="Call it again: it is restarted, and does not see that file.",
         details={"withheld": True},
     )
 

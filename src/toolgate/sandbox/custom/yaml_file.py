@@ -111,7 +111,7 @@ def read_tool_file(file: Path) -> bytes:
     except OSError as error:
         raise ToolFileError(ToolProblem(str(file), f"it cannot be read: {error.strerror or error}")) from None
     except ValueError:  # a NUL in its name
-        raise ToolFileError(ToolProblem(repr(str(file)), "it cannot be read: that is no name of a file")) from None
+        raise ToolFileError(ToolProblem(repr(str(file)), "it cannot be read: that is not a valid name of a file")) from None
     if len(content) > MAX_YAML_BYTES:
         raise ToolFileError(ToolProblem(str(file), f"it has more than {MAX_YAML_BYTES:,} bytes"))
     return content

@@ -107,7 +107,7 @@ class Engine:
     async def volumes(self, image: str) -> tuple[str, ...]:
         """The paths at which the image wants a volume. Raises Unavailable if the image is not here: nothing is fetched."""
         if not IMAGE.fullmatch(image):
-            raise Unavailable(f"{image[:100]!r} is no name of an image")
+            raise Unavailable(f"{image[:100]!r} is not a valid name of an image")
         try:
             told = await self.ask("image", "inspect", "--format", "{{json .Config.Volumes}}", image)
         except Unavailable as error:

@@ -44,7 +44,7 @@ _CREATE_RULESET, _ASK_VERSION = 444, 1
 
 LANDLOCK_ENFORCES: dict[Feature, str] = {
     "files": "Landlock: nothing else can be opened or changed; that a path exists, its size and its times can be seen",
-    "environment": "built anew; /proc cannot be read",
+    "environment": "built for it; /proc cannot be read",
     "network": "no sockets (seccomp); Landlock",
     "processes": "RLIMIT_NPROC, polled; one signal ends all within a Landlock domain; seccomp",
     "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",

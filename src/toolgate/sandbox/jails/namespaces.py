@@ -31,7 +31,7 @@ DEVICE_LINKS = {
 """Shared memory is in the scratch, and as big as that."""
 ENFORCES: dict[Feature, str] = {
     "files": "mount namespace with a root of its own; system read-only",
-    "environment": "built anew",
+    "environment": "built for it",
     "network": "network namespace without interfaces; no sockets (seccomp)",
     "processes": "pid namespace, RLIMIT_NPROC, seccomp",
     "memory": "RLIMIT_AS or RLIMIT_DATA per process; the sum is polled, and what the kernel holds for it",

@@ -161,9 +161,9 @@ def _object(content: bytes, name: str) -> dict[str, Any]:
     try:
         found = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{name} is no JSON: {error}.") from None
+        raise InvalidInput(f"{name} is not JSON: {error}.") from None
     if not isinstance(found, dict):
-        raise InvalidInput(f"{name} is no JSON object.")
+        raise InvalidInput(f"{name} is not a JSON object.")
     return found
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_type_hints
 
 import msgspec
 
-from toolgate.model.roles import Permission
+from toolgate.model.roles import Permission, Role
 from toolgate.serve.problems import HttpProblem
 from toolgate.tasks import finish, start_task
 
@@ -125,11 +125,21 @@ ROLE_NAMES: dict[Permission, str] = {
     "operate": "operator",
 }
 """The roles that have a permission, for messages and the OpenAPI document."""
+LEAST_ROLES: dict[Permission, Role] = {
+    "own": "guest",
+    "call": "caller",
+    "read": "viewer",
+    "answer": "approver",
+    "administer": "admin",
+    "operate": "operator",
+}
+"""The role that has a permission and the fewest others."""
 
 
 def forbidden(permission: Permission) -> HttpProblem:
     roles = ROLE_NAMES[permission]
-    return HttpProblem(403, f"This needs the role {roles}.", suggestion="`toolgate keys create --role` makes a key with it.")
+    advice = f"`toolgate keys create NAME --role {LEAST_ROLES[permission]}` makes a key with it."
+    return HttpProblem(403, f"This needs the role {roles}.", suggestion=advice)
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ Only then the function is called. What a facet refuses becomes a problem documen
 """
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
@@ -28,6 +29,7 @@ from toolgate.serve.http.endpoint import (
     Reply,
     forbidden,
 )
+from toolgate.serve.http.field_faults import fault_of
 from toolgate.serve.problems import HttpProblem, problem_of
 from toolgate.serve.request_body import read_body
 
@@ -41,6 +43,7 @@ JSON = "application/json"
 ANSWER_HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 """Answers are somebody's own: neither a cache nor a browser that guesses at types is to make more of them."""
 ALL_TENANTS = "*"
+LIST_COMMAND = re.compile(r"`toolgate [a-z -]+ list` shows ")
 
 logger = logging.getLogger("toolgate")
 
@@ -48,7 +51,9 @@ logger = logging.getLogger("toolgate")
 class PathHandler:
     """The ASGI app of one path: an endpoint for each of its methods."""
 
-    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+    def __init__(self, endpoints: Iterable[Endpoint], list_path: str | None = None) -> None:
+        """`list_path`: the route that lists what is at this path, for those who name one that is not there."""
+        self._list_path = list_path
         self.endpoints = {endpoint.method: endpoint for endpoint in endpoints}
         self._allowed = ", ".join(sorted(self.endpoints))
 
@@ -75,7 +80,7 @@ class PathHandler:
         try:
             reply = await self._answer(endpoint, request, fields)
         except ToolgateError as error:
-            raise _problem(error) from None
+            raise _problem(error, self._list_path) from None
         await _send(reply, scope, receive, send)
 
     async def _answer(self, endpoint: Endpoint, request: ApiRequest, fields: dict[str, Any]) -> Reply:
@@ -194,7 +199,7 @@ def converted(fields: Mapping[str, Any], kind: type[ApiModel]) -> ApiModel:
     try:
         found = msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise HttpProblem(422, f"The query is wrong: {words_of(error)}.") from None
+        raise HttpProblem(422, f"The query is wrong: {fault_of(error, kind)}.") from None
     return _checked("query", found)
 
 
@@ -219,15 +224,9 @@ async def _body(request: ApiRequest, kind: type[ApiModel]) -> ApiModel:
             text.decode()  # a part that is not read here is not looked at by msgspec
         return _checked("body", msgspec.json.decode(text or b"{}", type=kind))
     except msgspec.ValidationError as error:
-        raise HttpProblem(422, f"The body is wrong: {words_of(error)}.") from None
+        raise HttpProblem(422, f"The body is wrong: {fault_of(error, kind)}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HttpProblem(400, f"The body is no JSON: {error}.") from None
-
-
-def words_of(error: msgspec.ValidationError) -> str:
-    """What is wrong, as msgspec puts it; it quotes names of fields, and what is none of the values that a field may have."""
-    words = str(error)
-    return words[0].lower() + words[1:] if words.isprintable() and len(words) <= 500 else "a field is wrong"
+        raise HttpProblem(400, f"The body is not JSON: {error}.") from None
 
 
 # -- what is answered
@@ -286,9 +285,14 @@ async def _send(reply: Reply, scope: Scope, receive: Receive, send: Send) -> Non
     await send({"type": "http.response.body", "body": body})
 
 
-def _problem(error: ToolgateError) -> Exception:
+def _problem(error: ToolgateError, list_path: str | None) -> Exception:
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, StoreError):
         logger.error("a request failed: %s", error)
-    return problem_of(error) or error
+    problem = problem_of(error)
+    if problem is None:
+        return error
+    if problem.status == 404 and list_path is not None and LIST_COMMAND.match(problem.suggestion or ""):
+        problem.suggestion = f"GET {list_path} lists them."  # who sends requests may have no terminal
+    return problem

@@ -228,8 +228,9 @@ class SuggestionAnswer(ApiModel, frozen=True):
 
 @resource.get("/v1/learning", permission="own")
 async def get_learning(request: ApiRequest, query: LearningQuery) -> LearningReport:
-    """Show how each tool did: its calls of the caller, or with the permission read of all users. With `task`, which tools
-    did well with similar tasks in the tenant."""
+    """Show how each tool did: its calls of the caller, or with the permission read of all users.
+
+    With `task`, which tools did well with similar tasks in the tenant."""
     counted = await request.once(caught_up)
     since = now() - timedelta(days=query.days)
     learning = request.app.learning
@@ -283,7 +284,9 @@ async def remember(request: ApiRequest, body: NoteToKeep) -> RememberedNote:
 
 @resource.delete("/v1/learning", permission="administer")
 async def forget_learning(request: ApiRequest, query: ForgetQuery) -> Forgotten:
-    """Delete feedback, past tasks and notes of the tenant, or of one of its users."""
+    """Delete feedback, past tasks and notes of the whole tenant, or of one of its users.
+
+    Without `user` those of all users are deleted, unlike in the terminal, where that takes `--all`."""
     gone = await request.app.learning.forget(
         request.actor.tenant, user=query.user, before=query.before, actor=request.sender
     )

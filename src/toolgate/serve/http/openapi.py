@@ -19,8 +19,8 @@ COMMON_PROBLEMS = (400, 401, 403, 404, 405, 408, 413, 421, 422, 500, 503)
 """Statuses that every route can answer with."""
 DESCRIPTION = (
     "Every call passes one pipeline: policy, validation, approval, budget, sandbox, audit. Tenant and persona come from the "
-    "credential. Lists are pages: send the cursor `next` of a page to get the next one. Errors are problem documents (RFC "
-    "9457) with a `code`, what is wrong and what to do."
+    "credential. Lists are pages: send the cursor `next` of a page to get the next one; lists that are always short have no "
+    "`next`. Errors are problem documents (RFC 9457) with a `code`, what is wrong and what to do."
 )
 
 

@@ -87,8 +87,9 @@ async def get_openapi_document(request: ApiRequest, name: str) -> OpenApiDocumen
 
 @resource.post("/v1/openapi", permission="operate", status=201, problems=(409,))
 async def add_openapi_document(request: ApiRequest, body: NewOpenApiDocument) -> OpenApiDocumentDetail:
-    """Read an OpenAPI document, as `toolgate tools add --openapi` does: none of its operations can be called before it was
-    accepted."""
+    """Read an OpenAPI document, as `toolgate tools add --openapi` does.
+
+    None of its operations can be called before it was accepted."""
     if (body.url is None) == (body.document is None):
         raise HttpProblem(422, "Give either url or document.")
     await request.app.openapi.add(

@@ -9,7 +9,7 @@ from toolgate.gates.policy.suggestion import PersonaUse, PolicySuggestion, ToolU
 from toolgate.serve.http.endpoint import ApiModel, ApiRequest, ApiView, Resource
 from toolgate.serve.http.reach import Name, Reason, tenant_of
 
-resource = Resource("policy")
+resource = Resource("policy suggestions")
 
 Tools = Annotated[list[Name], msgspec.Meta(max_length=100_000)]
 

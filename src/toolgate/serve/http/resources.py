@@ -85,7 +85,14 @@ def _routes() -> list[Route]:
     for resource in RESOURCES:
         for endpoint in resource.endpoints:
             found.setdefault(endpoint.path, []).append(endpoint)
-    return [Route(path, PathHandler(endpoints)) for path, endpoints in found.items()]
+    lists = {path for path, endpoints in found.items() if any(one.method == "GET" for one in endpoints)}
+    return [Route(path, PathHandler(endpoints, _list_of(path, lists))) for path, endpoints in found.items()]
+
+
+def _list_of(path: str, lists: set[str]) -> str | None:
+    """The path of the list that holds what a path is about: /v1/jobs of /v1/jobs/{id}/retry."""
+    parent, part, _ = path.partition("/{")
+    return parent if part and parent in lists else None
 
 
 routes = _routes()

@@ -188,8 +188,9 @@ def _totals(found: CallTotals) -> StatisticsTotals:
 
 @resource.get("/v1/invocations/facets", permission="own")
 async def get_call_facets(request: ApiRequest, query: PeriodQuery) -> CallFacets:
-    """List the tools, statuses and codes that calls have, and for those who may see all users' personas, doors and
-    users."""
+    """List the tools, statuses and codes that calls have.
+
+    For those who may see all users' calls, their personas, doors and users too."""
     return await call_facets(request, query, FACETS)
 
 

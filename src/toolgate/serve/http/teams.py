@@ -159,7 +159,9 @@ async def get_bundle(request: ApiRequest, org_id: str) -> Any:
     """Get the bundle that is published here for an organisation, with a key that has the scope teams:read."""
     if READ_SCOPE not in request.credential.actor.scopes:
         raise HttpProblem(
-            403, f"This needs the scope {READ_SCOPE}.", suggestion=f"`toolgate keys create NAME --role guest --scope {READ_SCOPE}`"
+            403,
+            f"This needs the scope {READ_SCOPE}.",
+            suggestion=f"`toolgate keys create NAME --role guest --scope {READ_SCOPE}`",
         )
     found = await request.app.teams.published(org_id)
     if found is None:

@@ -56,8 +56,10 @@ class PinnedDefinition(ApiView, frozen=True):
 
 @resource.get("/v1/tools/{name}/access", permission="own")
 async def get_access(request: ApiRequest, name: str) -> AccessMatrix:
-    """Tell for whom a tool is there and why: for the caller; for operators with every known persona of the tenant, and with
-    `tenant=*` of every known tenant. Arguments, limits and budgets are not looked at: `explain` does that."""
+    """Tell for whom a tool is there and why.
+
+    For the caller; for operators with every known persona of the tenant, and with `tenant=*` of every known tenant.
+    Arguments, limits and budgets are not looked at: `explain` does that."""
     if not request.all_tenants:
         return await access_of(request, await visible(request, name), [request.actor.tenant])
     found = next((entry for entry in request.app.tools.entries() if entry.name == name), None)
