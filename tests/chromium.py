@@ -19,6 +19,8 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+SEARCH_MS = 20_000
+"""How long a page may take whose tools are the first that are searched: the models are loaded then."""
 EXPECTED = ("status of 4",)
 """Messages of the browser about answers that a test asks for: those of 4xx."""
 

@@ -98,7 +98,7 @@ async def test_wrong_fields_of_an_answer_are_told_and_a_grant_covers_what_it_say
     await page.keyboard.press("Control+a")
     await page.keyboard.type("thirty")
     await page.get_by_role("button", name="Approve as edited").press("Enter")
-    await expect(page.locator("#fault-arg-0")).to_contain_text("This is no JSON")
+    await expect(page.locator("#fault-arg-0")).to_contain_text("This is not JSON")
     await expect(page.locator("#f-arg-0")).to_have_value("thirty")
     await page.locator("#f-arg-0").fill('"thirty"')
     await page.get_by_role("button", name="Approve as edited").press("Enter")

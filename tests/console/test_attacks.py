@@ -140,12 +140,12 @@ async def test_half_a_character_in_arguments_is_a_fault_of_the_form(app: App, si
     for form in ("json", "fields"):
         answer = await ann.get(f"/tools/tell?form={form}&arguments={quote(text)}")
         assert answer.status == 200
-        assert (form == "json") == (b"This is no JSON" in answer.body)
+        assert (form == "json") == (b"This is not JSON" in answer.body)
     for action in ("run", "explain", "json", "fields"):
         for field in ("json", "rest"):
             answer = await ann.post("/tools/tell", {"action": action, field: text})
             assert answer.status == 422, (action, field)
-            assert b"This is no JSON" in answer.body
+            assert b"This is not JSON" in answer.body
 
 
 UNSEEN = "\u034f\u17b4\u180b\u2800\U000e0100\U000e01ef\U0001d159\ufffc"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.chromium import PHONE, People
+from tests.chromium import PHONE, SEARCH_MS, People
 from tests.console.hostile_world import HIDDEN, SCRIPT
 from tests.serving import Site
 from toolgate import Actor, App, InvokeContext, Outcome, tool
@@ -172,7 +172,7 @@ async def test_search_lists_as_one_types_and_goes_to_an_id_at_once(app: App, peo
     await page.keyboard.press("Control+k")
     await page.keyboard.type("look")
     hits = page.locator("#ahead a")
-    await expect(hits.first).to_contain_text("look")
+    await expect(hits.first).to_contain_text("look", timeout=SEARCH_MS)
     await page.keyboard.press("ArrowDown")
     await expect(hits.first).to_be_focused()
     await page.keyboard.press("ArrowUp")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.chromium import People
+from tests.chromium import SEARCH_MS, People
 from tests.console.keyboard import Keyboard
 from tests.console.mcp_desk import READ_REPORT, desk
 from toolgate import Actor, App, tool
@@ -79,7 +79,7 @@ async def test_try_a_tool_after_a_wrong_value(people: People) -> None:
     await keys.press("f")
     await page.keyboard.type("pay somebody")
     await keys.press("Enter")
-    await expect(page).to_have_url(re.compile("q=pay"))  # the link stands in the list before, too
+    await expect(page).to_have_url(re.compile("q=pay"), timeout=SEARCH_MS)  # the link stands in the list before, too
     await keys.choose(page.get_by_role("link", name="pay", exact=True))
     await keys.fill(page.locator("#try [name='/amount']"), "many")
     await keys.fill(page.locator("#try [name='/to']"), "shop")
@@ -128,7 +128,7 @@ async def test_answer_in_every_way(app: App, people: People) -> None:
     await keys.is_at(page.locator("#f-arg-0"))
     await keys.fill(page.locator("#f-arg-0"), "ten")
     await keys.choose(page.get_by_role("button", name="Approve as edited"))
-    await expect(page.locator("#fault-arg-0")).to_contain_text("This is no JSON")
+    await expect(page.locator("#fault-arg-0")).to_contain_text("This is not JSON")
     await keys.is_at(page.locator("#f-arg-0"))
     await keys.fill(page.locator("#f-arg-0"), "10")
     await keys.choose(page.get_by_role("button", name="Approve as edited"))
@@ -233,6 +233,7 @@ async def test_accept_a_quarantined_tool_after_its_difference(app: App, people: 
         await app.servers.refresh("files")
         await keys.press("/")
         await page.keyboard.type("files")
+        await expect(page.locator("#ahead a").first).to_be_visible(timeout=SEARCH_MS)
         await keys.tab_to(page.locator("#ahead a[href='/servers/files']"), "ArrowDown")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", level=1, name="files")).to_be_visible()
@@ -271,6 +272,7 @@ async def test_set_a_budget_change_and_remove_it(app: App, people: People) -> No
     await keys.choose(page.get_by_role("link", name="Budgets"))
     await keys.fill(page.get_by_label("Dollars", exact=True), "ten")
     await keys.press("Enter")
+    await expect(page.locator("#fault-limit_usd")).to_be_visible()  # the field has the focus before, too
     await keys.is_at(page.get_by_label("Dollars", exact=True))
     await keys.fill(page.get_by_label("Dollars", exact=True), "10")
     await keys.press("Enter")

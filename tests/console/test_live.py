@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.chromium import People, people_of
+from tests.console.held_answers import hold
 from tests.serving import serving
 from toolgate import Actor, App, tool
 from toolgate.gates.approval.request import Answer, GrantTerms
@@ -16,6 +17,14 @@ from toolgate.gates.approval.request import Answer, GrantTerms
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.requirement("DOOR-2")]
 
 ANN, BOB, CLEO = Actor("acme", user="ann"), Actor("acme", user="bob"), Actor("acme", user="cleo")
+SEEN_BY_A_TEST = """
+    window.streams = [];
+    window.EventSource = class extends EventSource { constructor(address) { super(address); streams.push(this); } };
+    window.see = (is) => {
+        Object.defineProperty(document, "hidden", {value: !is, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    };"""
+"""Keeps the streams that a page opens, and has a test say whether the page is seen: without a screen, every page is."""
 
 
 @tool(tier="external_api")
@@ -142,3 +151,45 @@ async def test_a_lost_connection_is_said_and_comes_back_by_itself(app: App, brow
         assert all("ERR_" in fault for fault in people.faults), people.faults  # the browser's own words about it
         people.faults.clear()
         await page.goto("about:blank")
+
+
+async def test_what_happens_while_a_page_is_on_its_way_is_in_it(app: App, people: People) -> None:
+    page = await people.sign_in(BOB, "approver", path="/calls")
+    held = await hold(page, "/approvals$")
+    await page.locator("nav.rail a[href='/approvals']").click()
+    await held.made.wait()
+    late = await ask(app, 1)
+    await expect(page.locator("#waiting")).to_have_text("1")  # the old page has heard of it
+    held.release()
+    await expect(page.locator(f"#row-{late}")).to_be_visible()
+
+
+async def test_of_two_answers_for_a_part_the_older_is_not_shown_last(app: App, people: People) -> None:
+    first = await ask(app, 1)
+    page = await people.sign_in(BOB, "approver", path="/approvals")
+    held = await hold(page, "/approvals$", is_boosted=False)
+    second = await ask(app, 2)
+    await held.made.wait()
+    await app.approvals.answer(first, Answer("reject"), actor=CLEO, through="http")
+    await page.evaluate("new Promise((done) => setTimeout(done, 600))")  # time for it to be asked for
+    assert held.number == 1  # what came meanwhile waits for the answer
+    held.release()
+    await expect(page.locator(f"#row-{first}")).to_have_count(0)
+    await expect(page.locator(f"#row-{second}")).to_be_visible()
+
+
+async def test_a_page_that_is_not_seen_takes_no_connection_and_misses_nothing(app: App, people: People) -> None:
+    page = await people.sign_in(ANN, "viewer")
+    await page.add_init_script(SEEN_BY_A_TEST)
+    await page.clock.install()
+    await page.goto(f"{people.url}/calls")
+    assert await page.evaluate("streams.length") == 1
+    await page.evaluate("see(false)")
+    await page.clock.run_for(10_000)
+    assert await page.evaluate("streams.map((one) => one.readyState)") == [2]  # closed
+    missed = await app.invoke("echo", {"text": "meanwhile"}, actor=ANN)
+    await app.flush()
+    await page.evaluate("see(true)")
+    await page.clock.run_for(1_000)
+    await expect(page.locator(f"#call-{missed.id}")).to_be_visible()
+    assert await page.evaluate("streams.length") == 2

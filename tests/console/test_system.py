@@ -170,7 +170,7 @@ async def test_a_schedule_is_made_with_its_times_shown_and_wrong_fields_told(peo
     await page.get_by_label("Tool", exact=True).fill("echo")
     await page.get_by_label("Arguments (JSON)").fill('{"text": ')
     await page.get_by_role("button", name="Add the schedule").click()
-    for field, words in (("cron", "no cron line"), ("timezone", "no time zone"), ("arguments", "no JSON")):
+    for field, words in (("cron", "no cron line"), ("timezone", "no time zone"), ("arguments", "not JSON")):
         await expect(page.locator(f"#fault-{field}")).to_contain_text(words)
     await expect(page.get_by_label("When (cron line)")).to_have_value("soon")
     await expect(page.get_by_label("Arguments (JSON)")).to_have_value('{"text": ')

@@ -270,7 +270,7 @@ async def test_pages_show_what_the_role_may_see(app: App, site: Site) -> None:
     assert b"No tool fits" in (await ann.get("/tools?q=zzqqxxyy")).body
     assert (await ann.get("/tools?tier=harmless")).status == 422
     assert (await ann.get("/tools?state=quarantined")).status == 403
-    assert b"This is no JSON" in (await ann.get("/tools/echo?form=json&arguments=%7B")).body
+    assert b"This is not JSON" in (await ann.get("/tools/echo?form=json&arguments=%7B")).body
     assert (await ann.get("/servers")).status == 403
     assert (await ann.post("/tools/echo/flag", {"enabled": "perhaps"})).status == 422
     refused = await ann.post("/tools/echo/flag", {"enabled": "no", "whose": "everybody"})

@@ -208,7 +208,7 @@ def _parsed(text: str, field: Field, faults: dict[str, str]) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        faults[field.key] = f"This is no JSON: {error}. Text stands in double quotes."
+        faults[field.key] = f"This is not JSON: {error}. Text stands in double quotes."
         return None
 
 

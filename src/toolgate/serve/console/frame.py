@@ -6,9 +6,9 @@ for. A form is read and its hidden field compared before its function is called.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -52,8 +52,11 @@ logger = logging.getLogger("toolgate")
 class PageHandler:
     """The ASGI app of one address: a page for each of its methods."""
 
-    def __init__(self, routes: Iterable[PageRoute]) -> None:
+    def __init__(self, routes: Iterable[PageRoute], page: str) -> None:
+        """`page`: where a browser is sent that asks for the address of a form, as it does when the answer to that form is
+        loaded again."""
         self.routes: dict[str, PageRoute] = {route.method: route for route in routes}
+        self._page = page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._response(scope, receive)
@@ -67,6 +70,8 @@ class PageHandler:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route = self.routes.get(method)
         if route is None:
+            if method == "GET" and b"text/html" in headers.get(b"accept", b""):
+                return self._to_page(scope)
             allowed = ", ".join(sorted(self.routes))
             raise HttpProblem(405, f"{method} is not allowed at this address: use {allowed}.", headers={"allow": allowed})
         try:
@@ -83,6 +88,11 @@ class PageHandler:
             return await _answered(route, request, shown)
         except ToolgateError as error:
             return await _refused(route, request or await _plain_request(scope, receive, http, credential), error)
+
+    def _to_page(self, scope: Scope) -> Response:
+        path = self._page.format(**{name: quote(value, safe="") for name, value in scope["path_params"].items()})
+        query = scope["query_string"].decode("latin-1")
+        return RedirectResponse(f"{path}?{query}" if query else path, 303, headers=PAGE_HEADERS)
 
 
 async def _request(scope: Scope, receive: Receive, http: "HttpApp", credential: Credential) -> PageRequest:
@@ -204,9 +214,17 @@ def sign_in_page(scope: Scope, problem: HttpProblem | None = None) -> Response:
     return HTMLResponse(text, status, {**PAGE_HEADERS, **(headers or {})})
 
 
-def routes_of(declared: Iterable[PageRoute]) -> list[Route]:
+def routes_of(declared: Sequence[PageRoute]) -> list[Route]:
     """A route for each address."""
     found: dict[str, list[PageRoute]] = {}
     for one in declared:
         found.setdefault(one.path, []).append(one)
-    return [Route(path, PageHandler(routes)) for path, routes in found.items()]
+    pages = {route.path for route in declared if route.method == "GET"}
+    return [Route(path, PageHandler(routes, routes[0].page or _page_above(path, pages))) for path, routes in found.items()]
+
+
+def _page_above(path: str, pages: set[str]) -> str:
+    """The page that is the nearest above an address, which is that address if it has one."""
+    while path not in pages:
+        path = path.rpartition("/")[0] or "/"
+    return path

@@ -106,14 +106,14 @@ async def revoke(request: PageRequest, id: str) -> Go:
     return Go("/keys", done="key-revoked")
 
 
-@pages.post("/sign-ins/{id}", permission="administer")
+@pages.post("/sign-ins/{id}", permission="administer", page="/keys")
 async def end(request: PageRequest, id: str) -> Go:
     """Signs a browser out."""
     await end_sign_in(request, id)
     return Go("/keys", done="signed-out")
 
 
-@pages.post("/secrets", permission="administer")
+@pages.post("/secrets", permission="administer", page="/keys")
 async def change_secret(request: PageRequest) -> View | Go:
     """Sets or removes a secret. What was typed as its value is not shown again, not even where something is wrong."""
     name, user = request.typed("secret_name").strip(), request.typed("secret_user").strip() or None

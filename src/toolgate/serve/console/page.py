@@ -108,6 +108,8 @@ class PageRoute(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     twin: str | None
     """The route of /v1 that answers the same as JSON."""
+    page: str | None = None
+    """The page that a form is on, where that is not the next one above its address."""
     handle: Handle
     path_parameters: tuple[str, ...]
     query: type[ApiModel]
@@ -123,11 +125,11 @@ class Pages:
     def get(self, path: str, permission: Permission, twin: str | None = None) -> Callable[[Handle], Handle]:
         return self._add("GET", path, permission, twin)
 
-    def post(self, path: str, permission: Permission) -> Callable[[Handle], Handle]:
-        return self._add("POST", path, permission, None)
+    def post(self, path: str, permission: Permission, page: str | None = None) -> Callable[[Handle], Handle]:
+        return self._add("POST", path, permission, None, page)
 
     def _add(
-        self, method: Literal["GET", "POST"], path: str, permission: Permission, twin: str | None
+        self, method: Literal["GET", "POST"], path: str, permission: Permission, twin: str | None, page: str | None = None
     ) -> Callable[[Handle], Handle]:
         def declare(handle: Handle) -> Handle:
             hints = get_type_hints(handle)
@@ -142,6 +144,7 @@ class Pages:
                     permission=permission,
                     place=self.place,
                     twin=twin,
+                    page=page,
                     handle=handle,
                     path_parameters=in_path,
                     query=hints.get("query", NoQuery),

@@ -157,7 +157,7 @@ def _faults(request: PageRequest) -> dict[str, str]:
         if not isinstance(orjson.loads(request.typed("arguments") or "{}"), dict):
             found["arguments"] = 'The arguments are one JSON object, such as {"text": "hello"}.'
     except orjson.JSONDecodeError as error:
-        found["arguments"] = f"This is no JSON: {error}."
+        found["arguments"] = f"This is not JSON: {error}."
     runs = request.typed("max_runs")
     if runs and not (runs.isascii() and runs.isdigit() and 1 <= int(runs[:9]) <= MAX_RUNS and len(runs) < 9):
         found["max_runs"] = f"A whole number between 1 and {MAX_RUNS:,}."

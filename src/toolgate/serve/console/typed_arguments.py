@@ -27,7 +27,7 @@ def read_object(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, "It is nested too deep."
     except ValueError as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        return {}, f"This is no JSON{where}: it must be an object such as {{}}."
+        return {}, f"This is not JSON{where}: it must be an object such as {{}}."
     return (value, None) if isinstance(value, dict) else ({}, 'It must be an object: {"name": value}.')
 
 
@@ -77,7 +77,7 @@ def _value(field: ArgumentField, text: str, problems: Problems) -> Any:
         try:
             return _loaded(text)
         except (ValueError, RecursionError):
-            problems[field.name] = "This is no JSON. Texts stand in quotes." if field.kind == "json" else "Choose one."
+            problems[field.name] = "This is not JSON. Texts stand in quotes." if field.kind == "json" else "Choose one."
             return None
     return text
 
