@@ -244,7 +244,7 @@ async def test_every_way_to_switch_is_recorded_as_what_it_was_and_by_whom(app: A
     rows = await rows_of(app)
     assert [row["kind"] for row in rows] == ["tool.enabled", "tool.flag_removed", "tenant.flags", "persona.permissions"]
     assert {(row["body"]["persona"], row["body"]["user"]) for row in rows} == {("analyst", "ada")}
-    assert rows[2]["body"]["flags"] == [["acme", "look", False]]
+    assert rows[2]["body"]["flags"] == [["look", False]]
     assert rows[3]["body"]["for_persona"] == "builder"
 
 

@@ -416,7 +416,7 @@ def test_a_key_is_a_callers_unless_its_roles_are_named(terminal: Terminal) -> No
     assert [key["roles"] for key in terminal("keys", "list", "--json").json["keys"]] == [["caller"], ["viewer", "approver"]]
     refused = terminal("keys", "create", "eve", "--role", "root")
     assert refused.code == 2
-    assert "Roles must be one or more of viewer, caller, approver, admin, operator, not root." in refused.err
+    assert "Roles must be one or more of guest, viewer, caller, approver, admin, operator, not root." in refused.err
 
 
 @pytest.mark.requirement("DOOR-3")

@@ -151,8 +151,8 @@ async def test_forwarded_headers_make_nobody_local() -> None:
 async def test_a_request_that_names_another_host_is_refused_before_its_key_is_looked_at(host: str) -> None:
     async with memory_app() as app, serving(app) as site:
         await site.with_key(app)
-        for path in ("/mcp", "/metrics"):
-            answer = await site("GET", path, {"Host": host})
+        for path, other in (("/mcp", {}), ("/metrics", {"Authorization": ""})):  # without a key, as a page would ask
+            answer = await site("GET", path, {"Host": host, **other})
             assert answer.status == 421, answer.body
             assert answer.json["code"] == "UNKNOWN_HOST"
 

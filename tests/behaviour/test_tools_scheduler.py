@@ -104,7 +104,7 @@ async def test_each_firing_asks_a_person_and_adding_does_not_answer_for_them(clo
         ({"operation": "cancel"}, "INVALID_INPUT", "needs id"),
         ({"operation": "cancel", "id": "x"}, "INVALID_INPUT", "no schedule"),
         ({"operation": "drop"}, "VALIDATION_ERROR", "operation"),
-        ({"task": "{", "schedule": "@daily"}, "INVALID_INPUT", "no JSON"),
+        ({"task": "{", "schedule": "@daily"}, "INVALID_INPUT", "not JSON"),
         ({"task": '{"arguments": {}}', "schedule": "@daily"}, "INVALID_INPUT", "no tool"),
         ({"task": '{"tool": ["ring"]}', "schedule": "@daily"}, "INVALID_INPUT", "no tool"),
         ({"task": '{"tool": "ring", "arguments": [1]}', "schedule": "@daily"}, "INVALID_INPUT", "no tool"),
