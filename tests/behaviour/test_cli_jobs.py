@@ -236,6 +236,7 @@ def test_jobs_of_others_are_listed_only_where_they_are_asked_for(terminal: Termi
     assert len(some.lines) == 3 and "There are more" in some.err
     assert terminal("jobs", "list", "--all-users", "--user", "ada").code == 2
     assert terminal("jobs", "list", "--tenant", "*", "--user", "ada").code == 2
+    assert terminal("jobs", "show", ids["ada"], "--tenant", "*", "--json").json["id"] == ids["ada"]
     for act in ("show", "retry", "cancel"):
         for whose in (("--tenant", "other"), ("--user", "eve"), ("--tenant", "acme", "--user", "eve")):
             done = terminal("jobs", act, ids["ada"], *whose)

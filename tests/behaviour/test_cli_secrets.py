@@ -140,6 +140,7 @@ def test_each_owner_has_its_own_and_list_names_them_all(terminal: Person) -> Non
         (["a/NAME"], VALUE),
         (["NAME", "--user", "ann"], VALUE),
         (["NAME", "--tenant", ""], VALUE),
+        (["NAME", "--tenant", "*"], VALUE),
         (["NAME", "--in", "cloud"], VALUE),
         (["NAME", VALUE], VALUE),
         ([], VALUE),

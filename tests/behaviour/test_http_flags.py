@@ -126,3 +126,12 @@ async def test_pages_give_every_flag_once(desk: Desk) -> None:
         cursor = f"&cursor={page['next']}"
     assert found == names
     await desk.app.tools.set_flags(("acme", name, None) for name in names)
+
+
+@pytest.mark.requirement("DOOR-3")
+async def test_who_names_a_tool_that_is_not_there_is_not_sent_to_the_list_of_flags(desk: Desk) -> None:
+    for path in ("/v1/flags/nope", "/v1/tools/nope"):
+        answer = await desk("adam", "GET", path)
+        assert answer.status == 404
+        assert "/v1/flags" not in answer.json["suggestion"]
+    assert "GET /v1/tools lists" in answer.json["suggestion"]

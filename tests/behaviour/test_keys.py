@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.serving import LAST_CHUNK, SECONDS, listening, serving
 from tests.terminal import SCRIPT, Terminal
-from toolgate import Actor, App
+from toolgate import Actor, App, tool
 from toolgate.app.keys import parse
 from toolgate.errors import InvalidInput, KeyRefused
 from toolgate.model import LOCAL, MASK
@@ -362,16 +362,28 @@ async def test_no_tenant_persona_or_user_has_a_name_that_stands_for_all() -> Non
 async def test_a_key_of_such_a_tenant_that_was_made_before_there_was_the_rule_is_gone(tmp_path: Path, database: str) -> None:
     def as_before() -> Transaction[None]:
         yield "UPDATE api_keys SET tenant_id = '*' WHERE name = 'all'", {}
+        yield "UPDATE api_keys SET user_id = 'Toolgate' WHERE name = 'internal'", {}
+        yield "UPDATE approvals SET persona_id = '*' WHERE user_id = 'eve'", {}
         [step] = [step for step in migrate.migrations() if step.number == 44]
         dialect = migrate.POSTGRES if database.startswith("postgresql") else migrate.SQLITE
         for statement in migrate.statements(step.text, dialect):
             yield statement, {}
 
     async with App.open(home=tmp_path, database_url=database) as app:
-        for name in ("all", "one"):
+        for name in ("all", "internal", "one"):
             await app.keys.create(name, ANALYST)
+        app.register(pays)
+        for user in ("eve", "ann"):
+            assert (await app.invoke("pays", actor=Actor("acme", user=user))).status == "pending"
         await app.parts.store.transact(as_before())
         assert [key.name for key in await app.keys.list()] == ["one"]
+        assert [one.request.actor.user for one in await app.approvals.list(all_tenants=True)] == ["ann"]
+
+
+@tool(tier="external_api")
+async def pays() -> str:
+    """Pay."""
+    return "paid"
 
 
 def _renamed(name: str, to: str) -> Transaction[None]:

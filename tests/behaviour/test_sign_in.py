@@ -201,10 +201,16 @@ async def test_a_link_and_a_key_for_a_tenant_are_in_the_log_of_that_tenant_alone
         key, _ = await app.keys.create("one", ann)
         await app.keys.revoke(key.id)
         await app.tools.set_flags([("acme", "echo", False)])
+        await app.tools.enable("echo", tenant="acme")
+        await app.policy.set_allow_list("acme", None)
+        await app.policy.restrict_code("acme")
         await app.secrets.set("TOKEN", "a value of it", Owner("acme"))
         await app.flush()
         of = {tenant: {row[2] for row in await app.audit.after(0, tenant=tenant)} for tenant in ("acme", "default")}
-        acts = {"sign_in.link_created", "sign_in.revoked", "key.created", "key.revoked", "tenant.flags", "secret.set"}
+        acts = {
+            "sign_in.link_created", "sign_in.revoked", "key.created", "key.revoked", "tenant.flags", "tool.enabled",
+            "policy.allow_list", "policy.code_execution", "secret.set",
+        }  # fmt: skip
         assert acts <= of["acme"] and not acts & of["default"]
 
 

@@ -94,6 +94,8 @@ async def test_a_click_that_does_not_reach_the_server_says_so(people: People) ->
     link = page.get_by_role("link", name="Calls", exact=True)
     await link.click()
     await expect(page.locator("#lost")).to_be_visible()
+    await page.keyboard.press("f")  # keys act on the page that is still there
+    await expect(page.get_by_role("searchbox", name="Search", exact=True)).to_be_focused()
     await page.unroute(re.compile("/calls$"))
     await link.click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Calls")

@@ -34,6 +34,12 @@ def check_named(**names: str | None) -> None:
             raise InvalidInput(f"The name of a {what} must be 1 to 256 printable characters, not {name!r:.80}.")
 
 
+def acting_for(tenant: str | None, user: str = LOCAL.user) -> Actor:
+    """Gives the person at this machine, or another user, as an actor of the tenant that something is done for: its people
+    can see in their log what was done, and those of no other tenant can. LOCAL's for a name that no tenant can have."""
+    return Actor(tenant if tenant is not None and can_name_actor(tenant) else LOCAL.tenant, user=user)
+
+
 class Facet:
     """The verbs of an App about one thing, over the parts that it is made of."""
 

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from toolgate.app.facets import Facet
+from toolgate.app.facets import Facet, acting_for
 from toolgate.app.known_credentials import KnownCredentials
 from toolgate.errors import KeyRefused, StoreError
 from toolgate.mcp.server.identity import Credential
@@ -110,7 +110,7 @@ class KeysFacet(Facet):
             ) from None
         if expires is not None and expires <= made:
             raise KeyRefused("A key must be valid for more than 0 seconds.")
-        by = by or Actor(actor.tenant, user=LOCAL.user)
+        by = by or acting_for(actor.tenant)
         key = ApiKey(
             id=_random(ID_LETTERS, ID_LENGTH), name=name, actor=actor, roles=held, may_approve=may_approve,
             may_speak=may_speak, created_by=by.user, created_at=made, expires_at=expires,
@@ -141,7 +141,7 @@ class KeysFacet(Facet):
             raise _no_key(id)
         await self._parts.announce()
         await self._parts.store_sync.refresh()
-        await self._note("key.revoked", revoked, by or Actor(revoked.actor.tenant, user=LOCAL.user))
+        await self._note("key.revoked", revoked, by or acting_for(revoked.actor.tenant))
         return revoked
 
     async def get(self, id: str, tenant: str | None = None) -> ApiKey:

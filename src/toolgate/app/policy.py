@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from toolgate.app.facets import Facet, check_named
+from toolgate.app.facets import Facet, acting_for, check_named
 from toolgate.errors import Denied
 from toolgate.gates.policy.documents import ALLOW_LIST_KEYS, ALLOW_LIST_SCHEMA, Documents, PolicyError, told_faults
 from toolgate.model import LOCAL, Actor, Decision
@@ -99,7 +99,7 @@ class PolicyFacet(Facet):
                 check_named(persona=persona)
         await self._parts.store_sync.change(table.set_allow_list(tenant, document))
         details = {"for_tenant": tenant, "allow_list": document, "reason": reason}
-        await self._parts.events.record("policy.allow_list", actor or LOCAL, "", details)
+        await self._parts.events.record("policy.allow_list", actor or acting_for(tenant), "", details)
 
     async def observed(self, *, since: datetime | None = None, tenant: str | None = None) -> "dict[str, Replay]":
         """Gives what the policies that are observed (`policy.observe`) would have changed, by the name of their files."""
@@ -126,7 +126,7 @@ class PolicyFacet(Facet):
         change = table.set_member("code_execution_restricted_tenants", tenant, restricted, reason)
         await self._parts.store_sync.change(change)
         details = {"for_tenant": tenant, "restricted": restricted}
-        await self._parts.events.record("policy.code_execution", actor or LOCAL, "", details)
+        await self._parts.events.record("policy.code_execution", actor or acting_for(tenant), "", details)
 
     @uninterrupted
     async def allow_adding_tools(self, persona: str, allowed: bool = True, *, actor: Actor | None = None) -> None:

@@ -70,7 +70,7 @@ async def suggest(parts: "Parts", tenant: str | None, persona: str | None, days:
 
 
 async def _tenants(parts: "Parts") -> list[str]:
-    return sorted({*await parts.store.read(call_counts.tenants()), *parts.policy.data.allow_lists})
+    return sorted(filter(can_name_actor, {*await parts.store.read(call_counts.tenants()), *parts.policy.data.allow_lists}))
 
 
 async def _uses(
@@ -79,7 +79,8 @@ async def _uses(
     """The use of each persona that made calls or that the data names, and of callers without one."""
     by_persona: dict[Persona, list[ToolUseCount]] = {None: [], **{name: [] for name in _named(parts, tenant)}}
     for one in counted:
-        by_persona.setdefault(one.persona or None, []).append(one)
+        if not one.persona or can_name_actor(one.persona):  # the log keeps names that were possible once
+            by_persona.setdefault(one.persona or None, []).append(one)
     if only is not False:
         by_persona = {only: by_persona.get(only, [])}
     for persona in sorted(by_persona, key=lambda name: (name is None, name or "")):

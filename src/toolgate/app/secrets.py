@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from toolgate.app.checks import ask_tool
-from toolgate.app.facets import Facet
+from toolgate.app.facets import Facet, acting_for, check_named
 from toolgate.errors import Denied, SettingsError, StoreError, described
 from toolgate.gates.secrets.gate import Secrets
 from toolgate.gates.secrets.names import OF_LOGINS, OF_SERVERS, SERVER_PREFIX, SERVERS, Owner, key_of
@@ -119,8 +119,7 @@ class SecretsFacet(Facet):
             "name": name.upper(), "for_tenant": owner.tenant, "for_user": owner.user,
             "for_servers": owner.space == SERVERS, "source": source,
         }  # fmt: skip
-        by = actor or Actor(owner.tenant or LOCAL.tenant, user=LOCAL.user)
-        await self._parts.events.record(action, by, "", details)
+        await self._parts.events.record(action, actor or acting_for(owner.tenant), "", details)
 
     def list(self) -> tuple[SecretSource, ...]:
         """Gives the sources that can say what they have, and the secrets in each."""
@@ -129,6 +128,7 @@ class SecretsFacet(Facet):
     @uninterrupted
     async def set(self, name: str, value: str, owner: Owner, where: str = "file", *, actor: Actor | None = None) -> None:
         """Sets a secret for its owner, in the encrypted file or the keyring."""
+        check_named(tenant=owner.tenant)
         self.check_place(where)
         self._vault(where).set(key_of(name, owner), value)
         await self._record("secret.set", name, owner, where, actor)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from toolgate.app.facets import Facet
+from toolgate.app.facets import Facet, acting_for
 from toolgate.app.keys import check_user
 from toolgate.app.known_credentials import KnownCredentials
 from toolgate.errors import SignInRefused, StoreError
@@ -68,7 +68,7 @@ class SignInsFacet(Facet):
         """Makes a link that signs its opener in as an actor, once. Gives it and, this once, its token. Without an actor, it
         is for the person at this machine. Raises `SignInRefused`."""
         actor = actor or LOCAL
-        by = by or Actor(actor.tenant, user=LOCAL.user)
+        by = by or acting_for(actor.tenant)
         check_user(actor.user)
         try:
             held = checked_roles(roles)
@@ -147,7 +147,7 @@ class SignInsFacet(Facet):
             )
         await self._parts.announce()
         await self._parts.store_sync.refresh()
-        by = by or Actor(revoked.actor.tenant, user=LOCAL.user)
+        by = by or acting_for(revoked.actor.tenant)
         await self._parts.events.record("sign_in.revoked", by, "", {"session": revoked.id, **_whom(revoked.actor)})
         return revoked
 

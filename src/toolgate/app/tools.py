@@ -1,5 +1,6 @@
 """`app.tools`: the tools in the catalog, where they come from, and for whom they are enabled."""
 
+import asyncio
 import logging
 import os
 from collections import defaultdict
@@ -8,9 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
-from msgspec.structs import replace
-
-from toolgate.app.facets import CallableFacet, check_named
+from toolgate.app.facets import CallableFacet, acting_for, check_named
 from toolgate.errors import CallError, DefinitionError, Denied, Fault, SettingsError, not_found
 from toolgate.model import DISCOVERY_TOOLS, LOCAL, Actor, Entry, Source, Tool
 from toolgate.registry.catalog import PROBLEMS, ToolProblem, ToolSource, origin
@@ -348,7 +347,7 @@ class ToolsFacet(CallableFacet):
 
         Raises `CallError`: TOOL_NOT_FOUND, or PERMISSION_DENIED for a tool that `enforcement` keeps enabled.
         """
-        actor = actor or LOCAL
+        by, actor = actor or acting_for(tenant), actor or LOCAL
         if tenant is not None and persona is not None:
             raise ValueError("a flag is for a tenant or for a persona, not for both")
         if enabled is not None:
@@ -374,7 +373,7 @@ class ToolsFacet(CallableFacet):
             raise Denied("PERMISSION_DENIED", f"An operator set the flag of {tool} for this tenant.") from None
         action = {None: "tool.flag_removed", True: "tool.enabled", False: "tool.disabled"}[enabled]
         details = {"for_tenant": tenant, "for_persona": persona, "reason": reason}
-        await self._parts.events.record(action, actor, tool, details)
+        await self._parts.events.record(action, by, tool, details)
 
     async def flags(
         self,
@@ -397,12 +396,14 @@ class ToolsFacet(CallableFacet):
         listed, of_tenant = [*flags], defaultdict[str, list[tuple[str, bool | None]]](list)
         for tenant, tool, enabled in listed:
             of_tenant[tenant].append((tool, enabled))
-        for tenant in of_tenant:
+        for tenant in {one[0] for one in listed if one[2] is not None}:
             check_named(tenant=tenant)
         await self._parts.store_sync.change(table.set_tenant_flags(listed))
-        for tenant, changed in of_tenant.items():
-            by = replace(actor or LOCAL, tenant=tenant)
-            await self._parts.events.record("tenant.flags", by, "", {"count": len(changed), "flags": changed[:100]})
+        user, record = (actor or LOCAL).user, self._parts.events.record
+        acts = ((acting_for(tenant, user), changed) for tenant, changed in of_tenant.items())
+        await asyncio.gather(
+            *(record("tenant.flags", by, "", {"count": len(changed), "flags": changed[:100]}) for by, changed in acts)
+        )
 
     async def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""

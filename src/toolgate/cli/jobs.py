@@ -175,6 +175,7 @@ async def cancel(ctx: typer.Context, job_id: JobId, tenant: OnlyTenant = None, u
 async def _find(app: App, beginning: str, tenant: str | None, user: str | None) -> tuple[Job, Actor]:
     """The job whose id begins so, of a tenant and a user or of any, and the operator as an actor of its tenant. One of
     another tenant or user looks as if there were none."""
+    tenant = None if tenant == EVERY else tenant
     found: list[tuple[str, str]] = []
     if beginning and len(beginning) <= SHORT and beginning.isascii() and beginning.isprintable():
         found = await app.jobs.ids(tenant, beginning)

@@ -74,7 +74,8 @@ class AsyncServerConnection:
                 await answer.aclose()
         except httpx2.RequestError as error:
             words = f"{self._http.base_url} cannot be reached: {described(error)}."
-            raise ServerUnreachable(words, suggestion=START_IT) from error
+            advice = START_IT if isinstance(error, httpx2.ConnectError) else None
+            raise ServerUnreachable(words, suggestion=advice) from error
         return read(answer.status_code, content, gives, always=always)
 
     async def pages(self, path: str, kind: type[T], limit: int | None = None, **query: Any) -> list[T]:

@@ -20,7 +20,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 DEFAULT_ROLES: tuple[Role, ...] = ("caller",)
 
 # A caller is mostly an agent: it does not read what other users of its tenant do.
-# A guest's key is there for one of its scopes, such as metrics, and can do nothing else.
+# A guest's key is there for one of its scopes, such as metrics: it looks at tools, and calls none.
 _PERMISSIONS: dict[str, frozenset[Permission]] = {
     "guest": frozenset({"own"}),
     "viewer": frozenset({"own", "read"}),

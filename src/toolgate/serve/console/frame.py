@@ -129,8 +129,8 @@ def _as(actor: Actor, persona: str | None) -> Actor:
         return actor
     try:
         return Actor(actor.tenant, persona, actor.user, actor.scopes)
-    except ValueError:
-        raise HttpProblem(422, "The persona must be 1 to 256 printable characters.") from None
+    except ValueError as error:
+        raise HttpProblem(422, f"{error}.") from None
 
 
 def _theme(headers: dict[bytes, bytes]) -> str | None:

@@ -18,7 +18,7 @@ pages = Pages("system")
 
 ROLE_WORDS: dict[Role, str] = {
     "caller": "calls tools, and sees its own calls: an agent",
-    "guest": "sees what its own user did: for a key that is there for a scope, such as metrics",
+    "guest": "sees tools, and what its own user did: for a key that is there for a scope, such as metrics",
     "viewer": "sees all calls of the tenant",
     "approver": "sees all calls, and answers approvals",
     "admin": "changes what belongs to the tenant",

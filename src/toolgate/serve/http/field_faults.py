@@ -17,6 +17,9 @@ TYPES = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
     "object": "an object", "null": "null", "datetime": "an instant such as 2026-11-01T00:00:00Z",
 }  # fmt: skip
+BACKSLASH = "\\"
+BACKSLASHES = 2 * BACKSLASH
+"""A backslash of a pattern, as msgspec quotes it."""
 ITEMS = {"str": "character", "array": "item", "object": "field"}
 LIMITS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
@@ -61,7 +64,7 @@ def _requirement(words: str) -> str:
     if found := AMOUNT.fullmatch(words):
         return f"must be {LIMITS[found[1]]} {found[2].removesuffix('.0')}"
     if found := PATTERN.fullmatch(words):
-        return f"must match the pattern {found[1]}"
+        return f"must match the pattern {found[1].replace(BACKSLASHES, BACKSLASH)}"
     if "RFC3339" in words or "`datetime`" in words:
         return f"must be {TYPES['datetime']}"
     return f"is wrong: {words[0].lower()}{words[1:]}"

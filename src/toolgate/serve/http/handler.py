@@ -43,7 +43,7 @@ JSON = "application/json"
 ANSWER_HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 """Answers are somebody's own: neither a cache nor a browser that guesses at types is to make more of them."""
 ALL_TENANTS = "*"
-LIST_COMMAND = re.compile(r"`toolgate [a-z -]+ list` shows ")
+LIST_COMMAND = re.compile(r"`toolgate ([a-z -]+) list` shows ")
 
 logger = logging.getLogger("toolgate")
 
@@ -293,6 +293,7 @@ def _problem(error: ToolgateError, list_path: str | None) -> Exception:
     problem = problem_of(error)
     if problem is None:
         return error
-    if problem.status == 404 and list_path is not None and LIST_COMMAND.match(problem.suggestion or ""):
+    command = LIST_COMMAND.match(problem.suggestion or "")
+    if problem.status == 404 and command and list_path == f"/v1/{command[1].replace(' ', '/')}":
         problem.suggestion = f"GET {list_path} lists them."  # who sends requests may have no terminal
     return problem

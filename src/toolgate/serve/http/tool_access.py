@@ -6,14 +6,13 @@ from typing import Any
 
 import orjson
 
-from toolgate.model import Actor, Entry
+from toolgate.model import Actor, Entry, can_name_actor
 from toolgate.serve.http.endpoint import ApiRequest, ApiView, Resource
 from toolgate.serve.http.tools import visible
 from toolgate.serve.problems import HttpProblem
 
 resource = Resource("tool access")
 
-MAX_NAME_CHARS = 256
 MOST_TENANTS, MOST_PERSONAS = 20, 12
 """Of a matrix: every cell is a decision of the policy."""
 KNOWN_TENANTS = 200
@@ -75,12 +74,7 @@ async def known_tenants(request: ApiRequest, entry: Entry) -> list[str]:
     flagged = await request.app.tools.flags("tenant", tool=entry.name, limit=KNOWN_TENANTS)
     others = {*await request.app.audit.tenants(KNOWN_TENANTS), *(row.whose for row in flagged)}
     own = request.sender.tenant
-    return [own, *sorted(one for one in others if _can_be_named(one) and one != own)]
-
-
-def _can_be_named(name: str) -> bool:
-    """Tells whether an actor can have this name: flags may be about others, which nobody has."""
-    return 0 < len(name) <= MAX_NAME_CHARS and name.isprintable()
+    return [own, *sorted(one for one in others if can_name_actor(one) and one != own)]
 
 
 async def access_of(request: ApiRequest, entry: Entry, tenants: list[str]) -> AccessMatrix:
@@ -89,7 +83,7 @@ async def access_of(request: ApiRequest, entry: Entry, tenants: list[str]) -> Ac
     personas: list[str | None] = [by.persona]
     if may_see_all:
         known = {*await request.http.personas.names(), *([by.persona] if by.persona else [])}
-        personas = [None, *sorted(filter(_can_be_named, known))]
+        personas = [None, *sorted(filter(can_name_actor, known))]
     shown, columns = tenants[:MOST_TENANTS], personas[:MOST_PERSONAS]
     actors = [by if (tenant, persona) == (by.tenant, by.persona) else Actor(tenant, persona, by.user)
               for tenant in shown for persona in columns]  # fmt: skip

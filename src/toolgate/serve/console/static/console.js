@@ -131,7 +131,8 @@
   });
   document.addEventListener("htmx:afterRequest", ({ detail }) => {
     if (detail.xhr !== asked?.xhr || !asked.isOutdated) return;
-    queueMicrotask(() => asked.elt.requestSubmit());  // when htmx has ended this one
+    const { elt } = asked;
+    queueMicrotask(() => elt.requestSubmit());  // when htmx has ended this one
   });
   document.addEventListener("htmx:afterSwap", ({ detail }) => {
     if (detail.xhr !== asked?.xhr) return;
@@ -141,7 +142,12 @@
     arrive();
   });
   for (const failure of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(failure, ({ detail }) => {
-    if (detail.xhr === asked?.xhr) { lost(true); show("sending", false); }
+    if (detail.xhr !== asked?.xhr) return;
+    asked = null;
+    lost(true);
+    show("sending", false);
+    // What was gone to is not shown, so it does not keep the focus: keys act on the page that is.
+    if (!typing(document.activeElement)) document.getElementById("content").focus({ preventScroll: true });
   });
   window.addEventListener("popstate", ({ state }) => {
     if (state?.htmx) asked = null;  // htmx loads the page that was gone back to
