@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from toolgate.sandbox.jail import FEATURES, MB, ResourceLimits, Stopped
 from toolgate.sandbox.jails.landlock import version
 from toolgate.sandbox.runtimes.monty import runtime
 from toolgate.sandbox.runtimes.monty.run import MontyResult
-from toolgate.sandbox.runtimes.monty.runtime import FOLDER_PREFIX, MontyRuntime
+from toolgate.sandbox.runtimes.monty.runtime import FOLDER_PREFIX, ConfinedCommand, MontyRuntime
 from toolgate.sandbox.worker_protocol import Refusal, Serve
 
 pytestmark = pytest.mark.requirement("SBX-2", "SBX-3")
@@ -372,3 +373,19 @@ def test_a_host_ends_quietly(closes: bool) -> None:
 
 def surroundings() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+
+
+async def test_it_starts_though_another_process_has_its_command_open_for_a_moment(
+    lane: MontyRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that another thread forks while the command is written has it open until it starts its own program."""
+    write = ConfinedCommand._write
+
+    def written_beside_a_fork(held: ConfinedCommand, binary: Path, limits: ResourceLimits) -> None:
+        write(held, binary, limits)
+        forked = held.path.open("ab")
+        Timer(0.3, forked.close).start()
+
+    monkeypatch.setattr(ConfinedCommand, "_write", written_beside_a_fork)
+    ran, _ = await run(lane, "6 * 7")
+    assert (ran.value, lane.broken) == (42, None)

@@ -9,6 +9,7 @@ three. Its time limit is backed by a kill, since it can't see into one long oper
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -21,6 +22,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from toolgate.sandbox.jail import FEATURES, MB, Feature, ResourceLimits, Spec, Stopped, Unavailable
@@ -36,6 +38,7 @@ GRACE_SECONDS = 0.25
 """The time that Monty's own limit gets to be noticed before the worker is killed."""
 RUNS_OF_A_WORKER = 5_000
 FOLDER_PREFIX = "toolgate-monty-"
+BUSY_SECONDS = 5.0
 SPARE_MEMORY = 64 * MB
 """Memory of a worker beyond what it counts as the program's."""
 
@@ -107,6 +110,8 @@ class MontyRuntime:
             raise Unavailable(self.broken)
         binary = find_binary()
         self._held = ConfinedCommand.made(binary, self._limits)
+        if self._held is not None:
+            self._held.wait_until_closed()
         pool = Monty(
             binary_path=binary if self._held is None else self._held.path,
             min_processes=1,
@@ -118,7 +123,7 @@ class MontyRuntime:
             pool.__enter__()
             with pool.checkout() as session:
                 session.feed_run("1")
-        except (MontyError, OSError) as error:
+        except (MontyError, OSError, RuntimeError) as error:
             said = "" if self._held is None else self._held.last_words()
             with suppress(MontyError, OSError, RuntimeError):
                 pool.__exit__(None, None, None)
@@ -222,6 +227,20 @@ class ConfinedCommand:
         shutil.copyfile(binary, own)
         own.chmod(0o755)
         return own
+
+    def wait_until_closed(self) -> None:
+        """Waits until nobody has the command open for writing, when the kernel would not start it. A process that another
+        thread forked while it was written has it open, for the moment until it starts its own program."""
+        until = monotonic() + BUSY_SECONDS
+        with self.path.open("rb") as command:
+            while monotonic() < until:
+                try:
+                    fcntl.fcntl(command, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                    return
+                except OSError as error:
+                    if error.errno != errno.EAGAIN:  # there is a writer; anything else: no leases on this file system
+                        return
+                sleep(0.01)
 
     def last_words(self) -> str:
         """The stderr of a worker that could not be started."""
