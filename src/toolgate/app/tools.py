@@ -399,11 +399,12 @@ class ToolsFacet(CallableFacet):
         for tenant in {one[0] for one in listed if one[2] is not None}:
             check_named(tenant=tenant)
         await self._parts.store_sync.change(table.set_tenant_flags(listed))
-        user, record = (actor or LOCAL).user, self._parts.events.record
-        acts = ((acting_for(tenant, user), changed) for tenant, changed in of_tenant.items())
-        await asyncio.gather(
-            *(record("tenant.flags", by, "", {"count": len(changed), "flags": changed[:100]}) for by, changed in acts)
+        by, record = actor or LOCAL, self._parts.events.record
+        acts = (
+            (by if by.tenant == tenant else acting_for(tenant, by.user), {"count": len(changed), "flags": changed[:100]})
+            for tenant, changed in of_tenant.items()
         )
+        await asyncio.gather(*(record("tenant.flags", one, "", details) for one, details in acts))
 
     async def list(self, actor: Actor | None = None, source: Source | None = None) -> tuple[Tool, ...]:
         """Gives the tools that an actor may see, sorted by name; of one source, or of all."""

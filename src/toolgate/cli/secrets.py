@@ -75,6 +75,7 @@ async def set_secret(ctx: typer.Context, name: Name, whose: OwnerOptions, where:
       toolgate secrets set BRAVE_API_KEY --servers
     """
     owner = whose.owner_of(name)
+    actor_of(owner.tenant, None, owner.user)  # of a name that nobody can have, nobody could use it
     async with opened(ctx) as app:
         kept = where or "file"
         app.secrets.check_place(kept)  # told before anybody is asked for a value
