@@ -47,14 +47,13 @@ from toolgate.gates.approval.request import (
     visible,
 )
 from toolgate.gates.quota.money import parse_dollars
-from toolgate.model import LOCAL, MASK, Actor, Outcome
+from toolgate.model import EVERY, LOCAL, MASK, Actor, Outcome
 
 SHORT = 60
 """Characters of arguments that a list shows."""
 
 group = CommandGroup(help="Calls that wait for a person's approval.", no_args_is_help=True)
 
-EVERY = "*"
 Tenants = Annotated[str | None, option("--tenant T", f"The tenant; without it, default; '{EVERY}' for all.")]
 Owner = Annotated[str | None, option("--tenant T", "Only if it is of this tenant.")]
 ApprovalId = Annotated[str, argument("ID", "The id of an approval, or how it alone begins.", autocompletion=approval_ids)]

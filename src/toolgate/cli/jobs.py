@@ -31,10 +31,9 @@ from toolgate.cli.table import state as state_cell
 from toolgate.cli.times import shown
 from toolgate.gates.approval.request import visible
 from toolgate.jobs.job import STATES, Job
-from toolgate.model import LOCAL, Actor
+from toolgate.model import EVERY, LOCAL, Actor
 from toolgate.store.database import now
 
-EVERY = "*"
 SHORT = 60
 """Characters of an error or a progress message that a list shows."""
 MAX_SHOWN_CHARS = 20_000
